@@ -147,7 +147,7 @@ def run(results: Results, *, quick: bool) -> None:
     for number in range(1, rounds + 1):
         for peer in in_turn(PYTHON_PEERS, number):
             say(f"http: own client of {peer.title}, round {number} of {rounds}")
-            with results.noting(f"http, {peer.title}"):
+            with results.noting(f"http, {peer.title}", ours=peer is MCPEARL):
                 measure_client(results, peer, quick)
 
 
@@ -160,13 +160,13 @@ def measure_case(
     """Measure one kind of request on every peer that serves it."""
     chosen: dict[Peer, Options] = {}
     for peer, ways in case.ways.items():
-        with results.noting(f"http, {peer.title}"):
+        with results.noting(f"http, {peer.title}", ours=peer is MCPEARL):
             chosen[peer] = fastest(case, peer, ways) if tries_ways else ways[0]
     for number in range(1, rounds + 1):
         for peer in in_turn(chosen, number):
             name = " ".join([peer.title, *chosen[peer]])
             say(f"http: {case.title}, {name}, round {number} of {rounds}")
-            with results.noting(f"http, {peer.title}"):
+            with results.noting(f"http, {peer.title}", ours=peer is MCPEARL):
                 figure = (
                     echoes_per_second(case, seconds)
                     if peer is ECHO
@@ -180,17 +180,17 @@ def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
     if len(ways) == 1:
         return ways[0]
     figures: dict[Options, float] = {}
-    wrong: list[str] = []
+    wrong: list[WrongAnswer] = []
     for options in ways:
         try:
             figure = calls_per_second(case, http_command(peer), options, TRIAL)
         except WrongAnswer as error:
-            wrong.append(str(error))
+            wrong.append(error)
             continue
         say(f"http: {case.title}, {' '.join([peer.title, *options])}: {figure:,.0f}/s in a trial")
         figures[options] = figure
     if not figures:
-        raise WrongAnswer(f"{case.title}: {wrong[0]}")
+        raise type(wrong[0])(f"{case.title}: {wrong[0]}")
     return max(figures, key=lambda options: figures[options])
 
 

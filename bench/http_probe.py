@@ -8,7 +8,7 @@ from typing import Self
 import httptools
 
 from bench.http_messages import Request
-from bench.results import WrongAnswer
+from bench.results import NoAnswer
 
 PATIENCE_SECONDS = 30
 
@@ -54,13 +54,13 @@ class Probe:
         while not reader.complete:
             data = self._socket.recv(1 << 18)
             if not data:
-                raise WrongAnswer("the server closed the connection")
+                raise NoAnswer("the server closed the connection")
             reader.response.size += len(data)
             parser.feed_data(data)
         response = reader.response
         response.status = parser.get_status_code()
         if response.status >= 300:
-            raise WrongAnswer(f"status {response.status}: {response.body[:200]!r}")
+            raise NoAnswer(f"status {response.status}: {response.body[:200]!r}")
         return response
 
 

@@ -12,7 +12,7 @@ import psutil
 
 from bench.environments import clean_environ
 from bench.peers import Peer, command
-from bench.results import WrongAnswer
+from bench.results import NoAnswer
 
 PATIENCE_SECONDS = 30
 
@@ -59,7 +59,7 @@ def serving(
             if not _listens(process, port):
                 stderr.seek(0)
                 lines = stderr.read().decode(errors="replace").strip().splitlines()
-                raise WrongAnswer(f"it did not start: {lines[-1] if lines else 'no message'}")
+                raise NoAnswer(f"it did not start: {lines[-1] if lines else 'no message'}")
             yield HttpServer(port, psutil.Process(process.pid))
         finally:
             process.kill()

@@ -2,7 +2,9 @@
 
 The same server runs with a Redis of its own and without, in turn. Calls in a session land at another
 process than the one the session began at. Shares are those of calls in a second of the server's
-processor time, which other work on the machine does not change. Commands are those that the store counts.
+processor time, which other work on the machine changes little. Servers with and without a store are
+measured in many short turns; the figure is the median of the pairs. Commands are those that the store
+counts.
 """
 
 import json
@@ -36,6 +38,9 @@ _NEW_SESSIONS = next(case for case in CASES if case.metric == "http_sessions")
 _LISTED = "cmdstat_"
 _OF_THE_DRIVER = frozenset({"info", "client", "auth", "hello"})
 PATIENCE_SECONDS = 60
+_ROOM = "max_sessions=10000000"  # for every session that begins in all turns
+PAIRS = 20  # of turns, one without a store and one with it
+TURN_SECONDS = 1
 _OURS = "io.modelcontextprotocol/"
 _TAKES_TASKS: dict[str, object] = {
     f"{_OURS}clientCapabilities": {"extensions": {f"{_OURS}tasks": {}}}
@@ -44,14 +49,11 @@ _TAKES_TASKS: dict[str, object] = {
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure calls, sessions and streams with a store and without, and a failover."""
-    rounds, seconds = (1, 1) if quick else (5, 2)
     if not wrk.is_there():
         results.missing.append(f"calls with a store: {wrk.MISSING}")
         return
-    for number in range(1, rounds + 1):
-        say(f"machines: round {number} of {rounds}")
-        with results.noting("calls with a store"):
-            calls_and_sessions(results, seconds)
+    with results.noting("calls with a store"):
+        calls_and_sessions(results, 3 if quick else PAIRS)
     streams = min(STREAMS // (20 if quick else 1), allow_files())
     for number in range(1, (1 if quick else 3) + 1):
         say(f"machines: {streams:,} streams on four workers, round {number}")
@@ -69,47 +71,59 @@ def _machine(store: RedisServer | None, *options: str) -> Iterator[HttpServer]:
         yield server
 
 
-def calls_and_sessions(results: Results, seconds: int) -> None:
-    """One round of everything that is compared with a server without a store."""
+def calls_and_sessions(results: Results, pairs: int) -> None:
+    """Compare servers with a store and without, in many short turns of the one and the other."""
     with (
         running("redis") as store,
-        _machine(None) as alone,
-        _machine(store) as first,
-        _machine(store) as other,
+        _machine(None, _ROOM) as alone,
+        _machine(store, _ROOM) as first,
+        _machine(store, _ROOM) as other,
     ):
         for metric, case in (
             ("store_modern", MODERN_CALLS),
             ("store_session", _SESSION_CALLS),
             ("store_sessions", _NEW_SESSIONS),
         ):
-            without, _ = _per_second(case, alone, alone, seconds)
-            before = _commands(store)
-            figure, calls = _per_second(case, first, other, seconds)
-            results.add_round(metric, MCPEARL.name, 100 * figure / without)
+            say(f"machines: {metric}, {pairs} pairs")
+            plain, stored = _requests(case, alone, alone), _requests(case, first, other)
+            before, calls = _commands(store), 0
+            for _ in range(pairs):
+                without, _ = _per_second(plain, alone)
+                figure, count = _per_second(stored, other)
+                calls += count
+                results.add_round(metric, MCPEARL.name, 100 * figure / without)
             if case is _SESSION_CALLS:
                 sent = (_commands(store) - before) / calls
                 results.add_round("store_commands", MCPEARL.name, sent)
 
 
-def _per_second(
-    case: Case, first: HttpServer, other: HttpServer, seconds: int
-) -> tuple[float, int]:
-    """Requests in a second of the processor time of a process, and how many they were."""
+def _requests(case: Case, first: HttpServer, other: HttpServer) -> list[messages.Request]:
+    """Return the requests of a case, tried and warmed up; a session begins at the first server."""
     with Probe(first.port) as beginning, Probe(other.port) as probe:
         session = begin(beginning) if case.in_session else None
         requests = [case.request(session, number) for number in TURNS]
         for number, request in zip(TURNS, requests, strict=True):
             response = probe.ask(request)
             case.check(number, response.kind, response.body)
-        wrk.load(other.port, requests, WARM_UP)
-        before = _processor_seconds(other)
-        count = wrk.load(other.port, requests, seconds)
-        return count.requests / (_processor_seconds(other) - before), count.requests
+    wrk.load(other.port, requests, WARM_UP)
+    return requests
+
+
+def _per_second(requests: list[messages.Request], server: HttpServer) -> tuple[float, int]:
+    """Requests in a second of the processor time of a server, and how many they were."""
+    before = _processor_seconds(server)
+    count = wrk.load(server.port, requests, TURN_SECONDS)
+    return count.requests / (_processor_seconds(server) - before), count.requests
 
 
 def _processor_seconds(server: HttpServer) -> float:
-    spent = server.process.cpu_times()
-    return float(spent.user + spent.system)
+    """Return what all threads of a server have spent; the system's own count has steps of 10 ms."""
+    threads = Path(f"/proc/{server.process.pid}/task")
+    if not threads.exists():
+        spent = server.process.cpu_times()
+        return float(spent.user + spent.system)
+    found = (each / "schedstat" for each in threads.iterdir())
+    return sum(int(each.read_text().split()[0]) for each in found) / 1e9
 
 
 def _commands(store: RedisServer) -> int:

@@ -16,6 +16,10 @@ class WrongAnswer(Exception):
     """A server or a component returned something other than the right answer."""
 
 
+class NoAnswer(WrongAnswer):
+    """A server did not start, refused a request, broke a connection, or took too long."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A median, its quartiles, and the number of rounds they are of."""
@@ -73,12 +77,21 @@ class Results:
         self.rounds.setdefault(metric, {}).setdefault(peer, []).append(figure)
 
     @contextmanager
-    def noting(self, what: str) -> Iterator[None]:
-        """Note a wrong answer, and go on with the next measure."""
+    def noting(self, what: str, *, ours: bool = True) -> Iterator[None]:
+        """Note a wrong answer, which fails the run, and go on with the next measure.
+
+        Args:
+            what: What is measured.
+            ours: Whether it is mcpearl that answers. Where another server gives no answer at all, the
+                report says that it was not measured, and the run is good.
+        """
         try:
             yield
         except WrongAnswer as error:
-            self.wrong.append(f"{what}: {error}")
+            failed = self.wrong if ours or not isinstance(error, NoAnswer) else self.missing
+            note = f"{what}: {error}"
+            if note not in failed:
+                failed.append(note)
 
     def get(self, metric: str, peer: str) -> Estimate | None:
         """Return the figure of a peer, or None if it was not measured."""

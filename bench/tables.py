@@ -25,6 +25,8 @@ COLUMNS = {
     "open": "mcpearl without auth",
     "executor": "ProcessPoolExecutor",
     "threads": "threads",
+    "bare": "bare processes",
+    "dict": "a dictionary",
 }
 GROUPS = {
     "stdio": "stdio",

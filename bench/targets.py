@@ -133,6 +133,14 @@ METRICS = (
     Metric(
         "overload_p99", "their p99, of that at the best", "times", "limits", lower_is_better=True
     ),
+    Metric(
+        "names_lookup",
+        "a million names, one looked up",
+        "\N{MICRO SIGN}s",
+        "limits",
+        lower_is_better=True,
+    ),
+    Metric("names_size", "a million names, each", "bytes", "limits", lower_is_better=True),
     Metric("store_modern", "HTTP, 2026-07-28, with a store, of without", "%", "machines"),
     Metric("store_session", "2025-11-25, landing elsewhere, of without", "%", "machines"),
     Metric("store_sessions", "new sessions with a store, of without", "%", "machines"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bench.http_messages import Request
-from bench.results import WrongAnswer
+from bench.results import NoAnswer, WrongAnswer
 
 CONNECTIONS = 16
 _GRACE_SECONDS = 30
@@ -34,7 +34,7 @@ end
 """
 
 
-class TooSlow(WrongAnswer):
+class TooSlow(NoAnswer):
     """Nothing was answered in the time there was, and nothing went wrong."""
 
 
@@ -66,7 +66,8 @@ def load(port: int, requests: Sequence[Request], seconds: int) -> Count:
 
     Raises:
         TooSlow: None was answered.
-        WrongAnswer: One was not answered as it should be.
+        NoAnswer: One was refused, or its connection broke.
+        WrongAnswer: wrk itself failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "requests.lua")
@@ -86,7 +87,7 @@ def load(port: int, requests: Sequence[Request], seconds: int) -> Count:
     if not (count.requests or count.refused or count.broken):
         raise TooSlow(f"no request was answered within {seconds} s")
     if count.refused or count.broken or not count.requests:
-        raise WrongAnswer(
+        raise NoAnswer(
             f"of {count.requests} requests {count.refused} were refused, "
             f"and {count.broken} connections broke"
         )

@@ -28,11 +28,11 @@ from mcpearl.protocol.routes import TO_SERVER
 from mcpearl.protocol.seal import Binding, Sealer
 from mcpearl.receipts.keys import SigningKey
 from mcpearl.receipts.log import header_line
-from mcpearl.receipts.verifier import Fault, Head, Key, Log, Proof, leaf_hash
+from mcpearl.receipts.verifier import Discrepancy, Log, Proof, SignedHead, VerifierKey, leaf_hash
 from mcpearl.schema.errors import SchemaError, SchemaMismatch
 from mcpearl.schema.given import compile_schema
 from mcpearl.server.registry.normal_uri import normal_uri
-from mcpearl.server.registry.pagination import Listing
+from mcpearl.server.registry.pagination import Registered
 from mcpearl.server.registry.uri_template import UriTemplate
 from mcpearl.transports.mirrored_headers import decode_value
 from mcpearl.transports.websocket.deflate import BoundedDeflate, ServerDeflate
@@ -48,7 +48,7 @@ REFUSALS = (
     Malformed,
     SchemaError,
     SchemaMismatch,
-    Fault,
+    Discrepancy,
     RecursionError,
 )
 
@@ -114,7 +114,7 @@ def deflated(pieces: int) -> Callable[[int], list[Frame]]:
 
 SEALER = Sealer([b"k" * 32], max_size=10 * MIB)
 BOUND = Binding("alice", "tools/call")
-LISTING: Listing[Any] = Listing("tools", "scope", 10)
+LISTING: Registered[Any] = Registered("tools", "scope", 10)
 UNIQUE = compile_schema({"type": "array", "uniqueItems": True}, where="unique")
 PATTERN = compile_schema({"pattern": "^(a+)+$"}, where="pattern")
 ANY_OF = compile_schema({"items": {"anyOf": [{"type": "string"}, {"minimum": 0}]}}, where="any")
@@ -131,7 +131,7 @@ def properties(size: int) -> dict[str, Any]:
 
 
 def head_of(note: bytes) -> object:
-    return Head.parse(note)
+    return SignedHead.parse(note)
 
 
 def proof_of(data: bytes) -> object:
@@ -144,7 +144,7 @@ def verified(data: bytes) -> None:
         folder = Path(made)
         (folder / "0000000000000000.log").write_bytes(RECEIPTS + data)
         (folder / "0000000000000000.heads").write_bytes(data if data[:1] == b"a" else b"")
-        Log(folder, [Key(RECEIPTS_KEY.vkey)]).verify()
+        Log(folder, [VerifierKey(RECEIPTS_KEY.vkey)]).verify()
 
 
 RECEIPTS_KEY = SigningKey("a", bytes(32))

@@ -28,7 +28,7 @@ RETURNS = {
     "Client": ("SyncClient", "SyncClient.of({value}, self._portal)"),
     "ClientTask": ("SyncClientTask", "SyncClientTask({value}, self._portal)"),
     "Subscription": ("SyncStream[Notice]", "SyncStream({value}, self._portal)"),
-    "Changes": ("SyncStream[Change]", "SyncStream({value}, self._portal)"),
+    "Changes": ("SyncStream[NodeChange]", "SyncStream({value}, self._portal)"),
     "Feed[HostChange]": ("SyncStream[HostChange]", "SyncStream({value}, self._portal)"),
 }
 THREADED = {"on_progress", "handler"}  # callbacks among the parameters of methods
@@ -94,7 +94,7 @@ from typing import Unpack
 from mcpearl.client.client import Client
 from mcpearl.client.options import ClientOptions
 from mcpearl.client.targets import Reachable
-from mcpearl.runtime.tree import Change
+from mcpearl.runtime.tree import NodeChange
 from mcpearl.sync.face import Face, SyncStream, for_threads
 from mcpearl.sync.portal import Portal, threaded
 from mcpearl.sync.task import SyncClientTask
@@ -225,8 +225,8 @@ def method(source: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     decorators = [ast.unparse(each) for each in source.decorator_list]
     returns = ast.unparse(source.returns) if source.returns else "None"
     form = "{value}"
-    if returns.startswith("AsyncIterator["):
-        returns = returns.removeprefix("Async")
+    if returns.startswith("Listing["):
+        returns = returns.replace("Listing", "Iterator", 1)
         call = f"self._portal.iterate(self._inner.{source.name}({_passed(source.args)}))"
     elif "property" in decorators:
         call = f"self._inner.{source.name}"

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from mcpearl import Isolate, Server
 from mcpearl.runtime.isolation.system import PR_SET_PDEATHSIG, prctl
 
-TURNS = 200_000  # of a loop, some milliseconds of processor time
+TURNS = 1_000_000  # of a loop, some 50 milliseconds of processor time
 TWO = Isolate(processes=2)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcpearl.cli.arguments import read_arguments
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 
 SCHEMA = {
     "type": "object",
@@ -79,7 +79,7 @@ def test_values(words: list[str], values: dict[str, Any]):
     ],
 )
 def test_what_does_not_fit(words: list[str], says: str):
-    with pytest.raises(Failure) as failed:
+    with pytest.raises(CommandFailed) as failed:
         read_arguments(words, SCHEMA, "tool `t`")
     assert says in str(failed.value)
     assert failed.value.code is Exit.USAGE
@@ -93,21 +93,21 @@ def test_text_stays_text():
 def test_more_members_where_the_schema_allows_them():
     schema = {"type": "object", "additionalProperties": {"type": "string"}}
     assert read_arguments(["a=1"], schema, "tool") == {"a": 1}
-    with pytest.raises(Failure, match="has no argument 'a'"):
+    with pytest.raises(CommandFailed, match="has no argument 'a'"):
         read_arguments(["a=1"], {"type": "object"}, "tool")
 
 
 def test_members_of_objects():
     words = ["city=Oslo", "trip.to=Rome", "anything.deep.down=1"]
     assert read_arguments(words, SCHEMA, "it")["trip"] == {"to": "Rome"}
-    with pytest.raises(Failure, match=r"no argument 'trip.too'; did you mean `to`") as raised:
+    with pytest.raises(CommandFailed, match=r"no argument 'trip.too'; did you mean `to`") as raised:
         read_arguments(["city=Oslo", "trip.too=Rome"], SCHEMA, "it")
     assert raised.value.hint == "`trip` takes: to?: string"
-    with pytest.raises(Failure, match="trip is not an object"):
+    with pytest.raises(CommandFailed, match="trip is not an object"):
         read_arguments(["city=Oslo", "trip:=3", "trip.to=Rome"], SCHEMA, "it")
 
 
 def test_what_is_missing_is_shown_with_the_members_of_objects():
-    with pytest.raises(Failure) as raised:
+    with pytest.raises(CommandFailed) as raised:
         read_arguments([], SCHEMA, "it")
     assert "trip has: to?: string" in str(raised.value.hint)

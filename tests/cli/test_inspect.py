@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mcpearl.cli.findings import Finding, findings
-from mcpearl.cli.offered import Offered
+from mcpearl.cli.findings import Objection, findings
+from mcpearl.cli.offered import ServerOffer
 from mcpearl.types.base import Implementation
 from mcpearl.types.tools import Tool
 from tests.cli.running import WEATHER, Screen, mcpearl
@@ -17,9 +17,9 @@ GOOD: dict[str, Any] = {
 }
 
 
-def found(tools: list[Tool]) -> list[Finding]:
+def found(tools: list[Tool]) -> list[Objection]:
     info = Implementation(name="n", version="1.0.0")
-    return findings(Offered(tools=tools), info, "Instructions.")
+    return findings(ServerOffer(tools=tools), info, "Instructions.")
 
 
 def tool(name: str = "good", schema: dict[str, Any] = GOOD, **members: Any) -> Tool:

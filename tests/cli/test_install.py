@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.installing.change import write
 from mcpearl.cli.installing.json_text import with_member
 from mcpearl.cli.installing.yaml_text import entry_names, with_entry
@@ -101,7 +101,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_what_cannot_be_read_is_refused(broken: str):
-    with pytest.raises((Failure, ValueError), match="file"):
+    with pytest.raises((CommandFailed, ValueError), match="file"):
         with_member(broken, "mcpServers", "n", {}, "file")
 
 
@@ -231,7 +231,7 @@ def test_yaml_is_changed_in_the_text(text: str):
     ],
 )
 def test_yaml_that_is_not_understood_is_refused(text: str):
-    with pytest.raises(Failure):
+    with pytest.raises(CommandFailed):
         with_entry(text, "extensions", "n", {}, "file")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcpearl import Client
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.loading import load_server
 from tests.cli.running import WEATHER, Screen, Serving, mcpearl
 
@@ -68,7 +68,7 @@ def test_files_beside_a_server_do_not_stand_in_for_modules(tmp_path: Path):
 def test_why_there_is_no_server(own_modules: Path, source: str, name: str, says: str):
     file = own_modules / "server.py"
     file.write_text(ONE + source)
-    with pytest.raises(Failure) as failed:
+    with pytest.raises(CommandFailed) as failed:
         load_server(f"{file}{name}")
     assert says in str(failed.value)
     assert "mcpearl/cli" not in str(failed.value)

@@ -35,6 +35,19 @@ async def test_walking_over_all_pages(protocol: str, count: int, page_size: int)
 
 
 @BOTH
+async def test_all_pages_as_a_list(protocol: str) -> None:
+    async with Client(an_app(5, 2), protocol=protocol) as client:
+        tools = await client.tools()
+        assert [tool.name for tool in tools] == ["t0", "t1", "t2", "t3", "t4"]
+        assert len(await client.prompts()) == len(await client.resources()) == 5
+        begun = client.resource_templates()
+        assert (await anext(begun)).uri_template == "r0://{name}"
+        assert [rest.uri_template for rest in await begun] == [
+            f"r{n}://{{name}}" for n in range(1, 5)
+        ]
+
+
+@BOTH
 async def test_one_page_after_the_other_by_hand(protocol: str) -> None:
     async with Client(an_app(5, 2), protocol=protocol) as client:
         first = await client.list_tools()

@@ -9,7 +9,7 @@ import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Reconnect, RequestTimeout, Server
 from mcpearl.client.requests import ClientCall
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.testing.clock import MovableClock
 from mcpearl.types.base import RequestParams, Result
 from tests.waiting import eventually
@@ -325,12 +325,12 @@ async def test_waiting_for_a_process_to_come_back_ends_with_the_time_of_the_call
 async def test_a_login_does_not_use_up_the_time_of_a_call() -> None:
     """A request whose clock stood still when its connection was lost has its whole time again."""
     call = ClientCall("ping", RequestParams(), Result, 5.0, 60.0)
-    call.sent.append(Entry(1, "ping", None, 5.0, inf, inf, 60.0))
+    call.sent.append(PendingRequest(1, "ping", None, 5.0, inf, inf, 60.0))
     assert call.deadlines(100.0) == (105.0, 160.0)
     assert call.time_left(101.0) == (4.0, 59.0)
 
 
 async def test_an_application_may_wait_for_ever() -> None:
     call = ClientCall("ping", RequestParams(), Result, inf, inf)
-    call.sent.append(Entry(1, "ping", None, inf, inf, inf, inf))
+    call.sent.append(PendingRequest(1, "ping", None, inf, inf, inf, inf))
     assert call.deadlines(100.0) == (inf, inf)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, McpError, Server, ToolError
-from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
+from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, LiveWatch, percentile
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.runtime.observer import SamplingObserver, Stretch
 from mcpearl.types import CallToolResult
@@ -53,9 +53,9 @@ def mcp(base: str) -> str:
     return base.removesuffix("/console") + "/mcp"
 
 
-def watch_of(app: Server) -> Watch:
+def watch_of(app: Server) -> LiveWatch:
     (console,) = app.web.consoles.values()
-    watch: Watch = console._watch
+    watch: LiveWatch = console._watch
     return watch
 
 
@@ -345,7 +345,7 @@ class _Call:
 
 
 def test_a_busy_server_notes_a_bounded_number_of_calls_and_failures_first():
-    watch = Watch(payloads=False)
+    watch = LiveWatch(payloads=False)
     watch.begin()
     good: Any = _Call("a")
     bad: Any = _Call("b")
@@ -365,7 +365,7 @@ def test_a_busy_server_notes_a_bounded_number_of_calls_and_failures_first():
 
 @pytest.mark.parametrize("by", ["session", "trace", "name"])
 def test_what_a_page_follows_is_noted_when_others_are_not(by: Any):
-    watch = Watch(payloads=False)
+    watch = LiveWatch(payloads=False)
     watch.begin()
     trace = "0af7651916cd43dd8448eb211c80319c"
     followed = {"session": "s" * 10, "trace": trace, "name": "wanted"}[by]
@@ -380,7 +380,7 @@ def test_what_a_page_follows_is_noted_when_others_are_not(by: Any):
 
 
 def test_times_are_measured_for_a_bounded_number_of_calls():
-    watch = Watch(payloads=False)
+    watch = LiveWatch(payloads=False)
     call: Any = _Call("a")
     call.noted, call.batch = 1.0, None
     result = CallToolResult(content=[])

@@ -113,12 +113,13 @@ async def test_a_principal_that_lost_its_rights_loses_them_at_every_machine() ->
         stream.close()
 
 
-class Half:
-    """Stands between a server and its store, and cuts replies off in the middle while told to."""
+class Between:
+    """Stands between a server and its store, and delays replies or cuts them off in the middle."""
 
     def __init__(self, port: int) -> None:
         self._to = port
         self.cuts = False
+        self.delay = 0.0  # seconds
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far = await asyncio.open_connection("127.0.0.1", self._to)
@@ -129,6 +130,7 @@ class Half:
 
         async def back() -> None:
             while data := await far_reader.read(65536):
+                await asyncio.sleep(self.delay)
                 writer.write(data[: max(1, len(data) // 2)] if self.cuts else data)
                 if self.cuts:
                     return
@@ -144,7 +146,7 @@ class Half:
 
 async def test_a_store_that_answers_half_is_refused_and_comes_back() -> None:
     with running("redis", port=free_port()) as redis:
-        half = Half(redis.port)
+        half = Between(redis.port)
         server = await asyncio.start_server(half.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with two_machines(f"redis://127.0.0.1:{port}") as (one, two):
@@ -159,6 +161,29 @@ async def test_a_store_that_answers_half_is_refused_and_comes_back() -> None:
                 return (await two.take_up(begun).ask("ping")).status == 200
 
             await eventually(is_back)
+        server.close()
+
+
+async def test_a_store_that_answers_slowly_delays_only_what_needs_it() -> None:
+    with running("redis", port=free_port()) as redis:
+        between = Between(redis.port)
+        server = await asyncio.start_server(between.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with two_machines(f"redis://127.0.0.1:{port}") as (one, two):
+            begun = await one.raw.initialize()
+            stream = await begun.get()
+            between.delay = 0.5
+            before = one.store.link.sent
+            for id in range(20):  # they do not ask it
+                assert "result" in (await begun.use("add", {"a": 1, "b": id}, id=id)).json
+            assert one.store.link.sent - before <= 10  # signs of life, and the count of sessions
+            elsewhere = two.take_up(begun)
+            subscribed = await elsewhere.ask("resources/subscribe", {"uri": "config://a"})
+            assert subscribed.status == 200
+            two.app.notify_resource_updated("config://a")
+            assert (await stream.next())["params"] == {"uri": "config://a"}
+            stream.close()
+            between.delay = 0.0
         server.close()
 
 

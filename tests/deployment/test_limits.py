@@ -1,9 +1,13 @@
 """Limits that hold over all machines of a deployment: rates, and how many sessions there are."""
 
+from typing import Any
+
 from mcpearl import RateLimit
+from mcpearl.auth import Principal
 from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_rates import RedisRateStore
+from mcpearl.transports.http_server.gate import Refused
 from tests.deployment.machines import Machine, two_machines
 from tests.redis_server import fresh_address, running
 from tests.transports.raw_http import LEGACY, Session, message
@@ -68,15 +72,52 @@ async def test_what_is_owed_is_the_sum_of_all_calls() -> None:
     await link.close()
 
 
+class ByHeader:
+    """Takes each client's word for its name."""
+
+    def document(self, request: Any) -> None:
+        return None
+
+    def known(self, request: Any) -> None:
+        return None
+
+    async def admit(self, request: Any) -> Principal:
+        return Principal(request.headers[b"x-name"].decode())
+
+    def insufficient(self, request: Any, needed: Any) -> Refused:
+        return Refused(403, f"needs {needed}")
+
+
 async def test_the_cap_on_sessions_holds_over_machines() -> None:
-    async with two_machines(max_sessions=3) as (one, two):
-        begun = [await machine.raw.initialize() for machine in (one, two, one)]
+    async with two_machines(max_sessions=3, auth=ByHeader()) as (one, two):
+        begun = [
+            await machine.raw.initialize(**{"X-Name": name})
+            for machine, name in ((one, "ann"), (two, "bob"), (one, "cem"))
+        ]
         await eventually(lambda: two.store.sessions.count == one.store.sessions.count == 3)
         for machine in (one, two):
-            refused = await Session(machine.raw.port).post(message("initialize", BEGINS, 0))
+            new = Session(machine.raw.port)
+            refused = await new.post(message("initialize", BEGINS, 0), {"X-Name": "dan"})
             assert (refused.status, refused.headers["retry-after"]) == (503, "10")
             assert "on all machines" in refused.json["error"]["message"]
         assert (await two.take_up(begun[0]).ask("ping")).status == 200  # it is not a new one
         assert (await begun[0].delete()).status == 204
         await eventually(lambda: two.store.sessions.count == 2)
-        await two.raw.initialize()
+        await two.raw.initialize(**{"X-Name": "dan"})
+
+
+async def test_one_caller_does_not_get_all_sessions_of_all_machines() -> None:
+    async with two_machines(max_sessions=12, auth=ByHeader()) as machines:
+        for number in range(8):
+            begun = await machines[number % 2].raw.initialize(**{"X-Name": "ann"})
+            await eventually(
+                lambda: all(each.store.sessions.count > number for each in machines)  # noqa: B023
+            )
+        for machine in machines:
+            new = Session(machine.raw.port)
+            refused = await new.post(message("initialize", BEGINS, 0), {"X-Name": "ann"})
+            assert (
+                refused.status == 503 and "end one with DELETE" in refused.json["error"]["message"]
+            )
+            await machine.raw.initialize(**{"X-Name": "bob"})
+        assert (await begun.ask("ping")).status == 200

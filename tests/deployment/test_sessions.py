@@ -44,6 +44,43 @@ async def test_each_step_of_a_handshake_lands_at_another_machine() -> None:
         assert one.app.sessions and two.app.sessions
 
 
+@pytest.mark.parametrize("listens", ["before", "after"])
+async def test_the_machine_at_which_a_session_began_hears_that_its_client_is_ready(
+    listens: str,
+) -> None:
+    async with two_machines() as (one, two):
+        begun = Session(one.raw.port)
+        info = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
+        opened = await begun.post(message("initialize", params, 0))
+        begun.id = opened.headers["mcp-session-id"]
+        begun.headers = {"Mcp-Session-Id": begun.id, "MCP-Protocol-Version": LEGACY}
+        stream = await begun.get() if listens == "before" else None
+        elsewhere = two.take_up(begun)
+        assert (await elsewhere.post(message("notifications/initialized", id=None))).status == 202
+        stream = stream or await begun.get()
+        two.app.notify_list_changed("tools")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
+        stream.close()
+
+
+async def test_a_session_that_is_built_again_does_not_use_ids_twice() -> None:
+    async with two_machines() as (one, _):
+        begun = await one.raw.initialize()
+        ids = []
+        for number in range(3):
+            asking = await begun.use("ask", id=number)
+            question = await asking.next()
+            ids.append(question["id"])
+            reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
+            assert (await begun.post(reply)).status == 202
+            assert text_of((await asking.rest())[-1]) == "decline"
+            for connection in list(one.app.connections):
+                connection.transport.end()  # as after a cut, when changes may have been missed
+        assert len(set(ids)) == 3
+        assert {id >> REQUEST_BITS for id in ids} == {one.store.members.number}
+
+
 async def test_calls_need_no_command_of_the_store() -> None:
     async with two_machines() as (one, two):
         begun = await one.raw.initialize()

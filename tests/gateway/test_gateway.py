@@ -185,7 +185,7 @@ async def test_rewrites_of_upstreams() -> None:
     rewrite = {"up": Rewrite(only=["add"], fix={"add": {"b": 10}})}
     gateway = Gateway({"up": make(MODERN)}, rewrite=rewrite)
     async with Client(gateway) as client:
-        await eventually(lambda: gateway.upstreams["up"].tools())
+        await eventually(lambda: gateway.upstreams["up"].lists.tools())
         (tool,) = [tool async for tool in client.tools()]
         assert list(tool.input_schema["properties"]) == ["a"]
         assert (await client.call_tool("up__add", {"a": 1})).data == 11
@@ -275,3 +275,19 @@ async def test_a_retry_finds_its_parked_call_at_another_worker(tmp_path: Path) -
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+
+
+@pytest.mark.parametrize("versions", [LEGACY, MODERN], ids=["legacy", "modern"])
+async def test_a_change_that_is_taken_back_is_announced_too(versions: tuple[str, ...]) -> None:
+    heard: list[str] = []
+    upstream = make(versions)
+    gateway = Gateway({"up": upstream}, eager=True)
+    options: dict[str, Any] = {"on_notification": lambda n: heard.append(n.method)}
+    async with Client(gateway, protocol=LEGACY[0], **options) as client:
+        assert "up__add" in [tool.name async for tool in client.tools()]
+        for times in (1, 2):
+            upstream.add_tool(lambda: "x", name="short_lived")
+            upstream.remove_tool("short_lived")
+            await eventually(
+                lambda times=times: heard.count("notifications/tools/list_changed") == times
+            )

@@ -190,6 +190,35 @@ async def test_a_state_that_was_made_up_reaches_no_call(upstream: str) -> None:
             assert "error" in refused, guess
 
 
+async def test_a_parked_call_is_answered_once() -> None:
+    """Of many that bring an answer at once, one is heard, whether they stole the state or repeat it."""
+    gateway = Gateway({"up": make(LEGACY)})
+    async with wire(gateway, MODERN[0]) as ada, wire(gateway, MODERN[0]) as eve:
+        asked = (await ada.call("up__ask_twice", {}))["result"]
+        (key,) = asked["inputRequests"]
+
+        def answer(text: str) -> dict[str, Any]:
+            content = {"action": "accept", "content": {"value": text}}
+            state = asked["requestState"]
+            return {
+                "name": "up__ask_twice",
+                "requestState": state,
+                "inputResponses": {key: content},
+            }
+
+        answers = await asyncio.gather(
+            *(each.ask("tools/call", answer(f"{n}")) for n in range(3) for each in (ada, eve))
+        )
+        heard = [each for each in answers if "result" in each]
+        for each in answers:
+            if "error" in each:
+                assert "already" in each["error"]["message"]
+        assert len(heard) >= 1
+        assert len(gateway.upstreams["up"].parked) == 1
+        (second,) = heard[0]["result"]["inputRequests"]
+        assert second != key
+
+
 async def test_a_log_level_is_that_of_its_own_client() -> None:
     for upstream in OF.values():
         async with gateway_to(upstream) as (url, _):

@@ -380,3 +380,20 @@ def test_json_encoded_elsewhere_is_put_on_one_line() -> None:
 def test_what_is_not_json_and_has_line_breaks_is_not_sent() -> None:
     with pytest.raises(msgspec.DecodeError):
         codec.encode_result(1, b'{}\n{"jsonrpc":"2.0","id":2,"result":{}}')
+
+
+@pytest.mark.parametrize(
+    ("head", "id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"content":', 7),
+        (b' {"id" : 12, "jsonrpc": "2.0", "error": {', 12),
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"id":8,"result":', None),
+        (b'{"jsonrpc":"2.0","method":"x","params":{"id":7,"result":', None),
+        (b'{"jsonrpc":"2.0","result":{"id":7,"result":1', None),
+        (b'{"jsonrpc":"2.0","id":"7","result":', None),
+        (b'{"jsonrpc":"2.0","id":7', None),
+        (b"", None),
+    ],
+)
+def test_what_the_first_bytes_of_a_message_answer(head: bytes, id: int | None) -> None:
+    assert codec.answered_by(head) == id

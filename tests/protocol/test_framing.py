@@ -61,7 +61,7 @@ def test_blank_lines_are_skipped() -> None:
 def test_a_line_may_have_exactly_the_bound() -> None:
     assert NewlineFramer(4).feed(b"1234\n12345\n123\n") == [
         b"1234",
-        FrameError("message is over the limit of 4 bytes"),
+        FrameError("message is over the limit of 4 bytes", b"1234"),
         b"123",
     ]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mcpearl.protocol.errors import LimitReached
-from mcpearl.protocol.pending import Entry, Pending
+from mcpearl.protocol.pending import Pending, PendingRequest
 
 
 def test_an_answer_finds_its_request() -> None:
@@ -190,7 +190,7 @@ class AgainstAModel(RuleBasedStateMachine):
         super().__init__()
         self.pending = Pending(self.LIMIT)
         self.now = 0.0
-        self.model: dict[int, tuple[Entry, float, float, float]] = {}
+        self.model: dict[int, tuple[PendingRequest, float, float, float]] = {}
         self.gone: set[int] = set()
         self.held: set[int] = set()
         self.late = self.unknown = 0

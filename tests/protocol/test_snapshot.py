@@ -5,7 +5,7 @@ import pytest
 
 from mcpearl.protocol.events import Call, Opened, Ready, Reply
 from mcpearl.protocol.lifecycle import Phase, WrongPhase
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 
 from .ends import (
     INITIALIZED,
@@ -19,9 +19,9 @@ from .ends import (
 )
 
 
-def stored(snapshot: Snapshot) -> Snapshot:
+def stored(snapshot: EndSnapshot) -> EndSnapshot:
     """What a store would return of it."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=Snapshot)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=EndSnapshot)
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
@@ -69,4 +69,4 @@ def test_a_handshake_is_continued_where_it_was() -> None:
 def test_an_end_with_a_session_is_not_restored_into() -> None:
     end = a_session()
     with pytest.raises(WrongPhase):
-        end.restore(Snapshot("2025-06-18"))
+        end.restore(EndSnapshot("2025-06-18"))

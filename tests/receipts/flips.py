@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mcpearl import Client, Server
 from mcpearl.receipts.receipts import Receipts
-from mcpearl.receipts.verifier import Fault, Key, Log, load_keys
+from mcpearl.receipts.verifier import Discrepancy, Log, VerifierKey, load_keys
 from tests.receipts.logs import copy
 
 
@@ -33,7 +33,7 @@ async def make_calls(folder: Path, calls: int, at_once: int = 200) -> None:
             await asyncio.gather(*(client.call_tool("add", {"a": n, "b": 1}) for n in numbers))
 
 
-def flip(folder: Path, keys: list[Key], chance: random.Random) -> str:
+def flip(folder: Path, keys: list[VerifierKey], chance: random.Random) -> str:
     """Flip one bit anywhere in a log, verify it, and put the bit back; return what was found."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".log", ".heads"))
     files.append(folder / "checkpoint")
@@ -46,7 +46,7 @@ def flip(folder: Path, keys: list[Key], chance: random.Random) -> str:
         file.write(bytes([byte ^ bit]))
     try:
         Log(folder, keys).verify()
-    except Fault as fault:
+    except Discrepancy as fault:
         return str(fault)
     finally:
         with path.open("r+b") as file:

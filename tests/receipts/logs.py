@@ -7,10 +7,10 @@ from typing import Any
 
 from mcpearl.receipts.keys import SigningKey
 from mcpearl.receipts.log import ReceiptLog
-from mcpearl.receipts.verifier import Fault, Key, Log, Proof, load_keys, verify
+from mcpearl.receipts.verifier import Discrepancy, Log, Proof, VerifierKey, load_keys, verify
 
 KEY = SigningKey("example.com/test", bytes(range(32)))
-TRUSTED = [Key(KEY.vkey)]
+TRUSTED = [VerifierKey(KEY.vkey)]
 
 
 def lines(count: int, first: int = 0) -> list[bytes]:
@@ -62,7 +62,7 @@ def fault_of(folder: Path, **given: Any) -> str:
     try:
         log = Log(folder, given.pop("keys", TRUSTED), **given)
         log.verify()
-    except Fault as fault:
+    except Discrepancy as fault:
         return str(fault)
     raise AssertionError("the verifier found nothing")
 
@@ -77,4 +77,4 @@ def records(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-__all__ = ["Fault", "Key", "Log", "Proof", "load_keys", "verify"]
+__all__ = ["Discrepancy", "Log", "Proof", "VerifierKey", "load_keys", "verify"]

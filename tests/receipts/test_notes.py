@@ -3,7 +3,7 @@
 import pytest
 
 from mcpearl.receipts.keys import KeyUnusable, SigningKey, checkpoint, find_keys, parse_keys, rotate
-from mcpearl.receipts.verifier import Fault, Head, Key
+from mcpearl.receipts.verifier import Discrepancy, SignedHead, VerifierKey
 from tests.receipts.logs import KEY, TRUSTED
 
 VKEY = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"
@@ -16,7 +16,7 @@ SIGNATURE = (
 def test_the_example_of_the_specification_verifies() -> None:
     from base64 import b64decode
 
-    key, signature = Key(VKEY), b64decode(SIGNATURE)
+    key, signature = VerifierKey(VKEY), b64decode(SIGNATURE)
     assert (key.name, key.id) == ("example.com/foo", signature[:4])
     assert key.has_signed(TEXT, signature[4:])
     assert not key.has_signed(TEXT + b"\n", signature[4:])
@@ -28,18 +28,18 @@ def test_the_checkpoint_of_the_specification_is_read() -> None:
         "\N{EM DASH} example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4U"
         "RYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"
     )
-    head = Head.parse(note.encode())
+    head = SignedHead.parse(note.encode())
     assert (head.origin, head.size) == ("example.com/behind-the-sofa", 20852163)
-    with pytest.raises(Fault, match="not signed by a key that is trusted"):
+    with pytest.raises(Discrepancy, match="not signed by a key that is trusted"):
         head.check(TRUSTED)
 
 
 def test_what_is_signed_verifies_with_several_signatures() -> None:
     new = SigningKey(KEY.name, bytes(32))
     note = checkpoint(KEY.name, 7, bytes(32), [KEY, new]).encode()
-    head = Head.parse(note)
+    head = SignedHead.parse(note)
     head.check(TRUSTED)
-    head.check([Key(new.vkey)])
+    head.check([VerifierKey(new.vkey)])
     assert str(SigningKey.parse(str(KEY))) == str(KEY)
 
 
@@ -48,8 +48,8 @@ def test_every_flipped_bit_of_a_head_is_found() -> None:
     for place in range(len(note) * 8):
         changed = bytearray(note)
         changed[place // 8] ^= 1 << place % 8
-        with pytest.raises(Fault):
-            Head.parse(bytes(changed)).check(TRUSTED)
+        with pytest.raises(Discrepancy):
+            SignedHead.parse(bytes(changed)).check(TRUSTED)
 
 
 @pytest.mark.parametrize(

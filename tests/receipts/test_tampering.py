@@ -10,7 +10,7 @@ import pytest
 from mcpearl.receipts import verifier
 from mcpearl.receipts.keys import SigningKey
 from mcpearl.receipts.log import LogBroken, ReceiptLog
-from mcpearl.receipts.verifier import Head, Log, load_keys
+from mcpearl.receipts.verifier import Log, SignedHead, load_keys
 from tests.receipts.flips import flip, make_calls
 from tests.receipts.logs import KEY, TRUSTED, copy, fault_of, lines, records, write
 
@@ -117,9 +117,9 @@ def test_a_tail_cut_with_its_heads_is_found_with_an_earlier_head(tmp_path: Path)
     write(folder, 40)
     early = copy(folder, tmp_path / "early")
     write(folder, 60)
-    since = Head.parse((folder / "checkpoint").read_bytes())
+    since = SignedHead.parse((folder / "checkpoint").read_bytes())
     Log(folder, TRUSTED, since).verify()
-    Log(folder, TRUSTED, Head.parse((early / "checkpoint").read_bytes())).verify()
+    Log(folder, TRUSTED, SignedHead.parse((early / "checkpoint").read_bytes())).verify()
     Log(early, TRUSTED).verify()  # alone, it is a log that ends there
     assert fault_of(early, since=since) == (
         "records 40 to 99 are missing at the end: the log had 100 records"
@@ -133,7 +133,7 @@ def test_another_log_is_found_with_an_earlier_head(tmp_path: Path) -> None:
     log.append(lines(60, 7))
     log.sign()
     log.close()
-    since = Head.parse((tmp_path / "one" / "checkpoint").read_bytes())
+    since = SignedHead.parse((tmp_path / "one" / "checkpoint").read_bytes())
     assert "are not those of the head given with --since" in fault_of(tmp_path / "two", since=since)
 
 
@@ -244,7 +244,7 @@ def test_a_key_is_replaced_and_the_old_one_is_enough_to_verify(tmp_path: Path) -
         newest.vkey,
     ]
     assert "it is of a log that is signed by another key" in fault_of(
-        folder, keys=[verifier.Key(newest.vkey)]
+        folder, keys=[verifier.VerifierKey(newest.vkey)]
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from mcpearl.receipts.proofs import _path
 from mcpearl.receipts.tree import Tree
-from mcpearl.receipts.verifier import Fault, leaf_hash, root_from_path
+from mcpearl.receipts.verifier import Discrepancy, leaf_hash, root_from_path
 
 # The leaves and roots that the tests of Certificate Transparency have used since RFC 6962.
 LEAVES = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657"]
@@ -57,10 +57,10 @@ def test_a_path_leads_to_the_root_of_its_own_leaf_only(size: int) -> None:
         path = _path(number, 0, size, hashes)
         assert root_from_path(leaves[number], number, size, path) == tree.root()
         assert root_from_path(leaf_hash(b"x"), number, size, path) != tree.root()
-        with pytest.raises(Fault, match="too long"):
+        with pytest.raises(Discrepancy, match="too long"):
             root_from_path(leaves[number], number, size, [*path, bytes(32)])
         if path:
-            with pytest.raises(Fault, match="too short"):
+            with pytest.raises(Discrepancy, match="too short"):
                 root_from_path(leaves[number], number, size, path[:-1])
-    with pytest.raises(Fault, match="is not in a log"):
+    with pytest.raises(Discrepancy, match="is not in a log"):
         root_from_path(leaves[0], size, size, [])

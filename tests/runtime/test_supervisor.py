@@ -8,7 +8,7 @@ import pytest
 from mcpearl import Child, Supervisor
 from mcpearl.runtime.backoff import Backoff
 from mcpearl.runtime.supervisor import GaveUp, StartFailed
-from mcpearl.runtime.tree import Change
+from mcpearl.runtime.tree import NodeChange
 from mcpearl.testing.clock import MovableClock
 from tests.waiting import eventually
 
@@ -275,7 +275,7 @@ async def test_ten_thousand_children_that_ended_leave_nothing_behind() -> None:
 async def test_changes_can_be_followed() -> None:
     inner = Supervisor("inner", [Child("part", forever)], backoff=AT_ONCE)
     outer = Supervisor("outer", [Child("inner", inner)])
-    heard: list[Change] = []
+    heard: list[NodeChange] = []
     unfollow = outer.follow(heard.append)
     changes = outer.changes()
     await outer.start()
@@ -283,7 +283,7 @@ async def test_changes_can_be_followed() -> None:
     inner.kill("part")
     path = ("outer", "inner", "part")
     async for change in changes:
-        if change == Change(path, "waiting", "it was cancelled"):
+        if change == NodeChange(path, "waiting", "it was cancelled"):
             changes.close()
     assert [each.state for each in heard if each.path == path][:3] == [
         "starting",
@@ -309,7 +309,7 @@ async def test_changes_that_are_not_taken_are_dropped_oldest_first() -> None:
 
 
 async def test_a_follower_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    def bad(change: Change) -> None:
+    def bad(change: NodeChange) -> None:
         raise RuntimeError("follower")
 
     supervisor = Supervisor("s", [Child("part", forever)])

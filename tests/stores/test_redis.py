@@ -19,7 +19,8 @@ from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventsLost
 from mcpearl.stores.redis_address import is_redis, parse
 from mcpearl.stores.redis_bus import RedisBus
-from mcpearl.stores.redis_events import MAX_STREAMS, RedisEventStore
+from mcpearl.stores.redis_event_steps import MAX_STREAMS
+from mcpearl.stores.redis_events import RedisEventStore
 from mcpearl.stores.redis_keys import agreed_keys
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
@@ -420,7 +421,7 @@ async def test_a_session_keeps_its_open_streams_and_some_that_ended() -> None:
             one.events.append("s", f"call{number}", b"answer")
             one.events.end("s", f"call{number}")
             await one.events.stored("s", f"call{number}")
-        names = await one.link.send("ZRANGE", one.events._keys("s", "")[2], 0, -1)
+        names = await one.link.send("ZRANGE", one.events._steps.keys("s", "")[2], 0, -1)
         assert len(names) == MAX_STREAMS and b"standing" in names
         with pytest.raises(EventsLost):
             await one.events.after("s", "call0", 1)
@@ -442,7 +443,7 @@ async def test_a_store_that_lost_its_data_leaves_no_reader_deaf() -> None:
                     process.events.announce("s", "standing", b"old", str(number))
             for listener in (ours, theirs):
                 await eventually(lambda listener=listener: len(listener.heard_events) == known)
-            keys = [*one.events._keys("s", "standing"), one.link.key_of(digest_of("s"), "a")]
+            keys = [*one.events._steps.keys("s", "standing"), one.link.key_of(digest_of("s"), "a")]
             await one.link.send("DEL", *keys)
             for process in (one, two):
                 process.events.announce("s", "standing", b"new", "7")
@@ -456,7 +457,7 @@ async def test_a_process_that_died_while_it_read_is_forgotten_by_the_next_reader
     address = fresh_address()
     async with Process(address) as dead, Process(address) as one:
         await dead.events.after("s", "s", None)  # it reads the stream
-        key = one.events._keys("s", "s")[0]
+        key = one.events._steps.keys("s", "s")[0]
         assert await one.link.send("HEXISTS", key, f"reader:{dead.members.number}")
         await dead.link.send("ZREM", dead.link.key("members"), dead.members.number)
         await one.events.after("s", "s", None)

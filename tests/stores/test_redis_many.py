@@ -12,7 +12,7 @@ from typing import Any
 import redis.asyncio
 from msgspec.structs import replace
 
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.sessions import Identity, SessionRecord
 from mcpearl.stores.tasks import TaskRecord
@@ -40,7 +40,7 @@ async def works(address: str) -> None:
     two.bus.subscribe("topic", heard.append)
     one.bus.publish("topic", b"a")
     await eventually(lambda: heard == [b"a"])
-    state = Snapshot("2025-11-25", log_level="error")
+    state = EndSnapshot("2025-11-25", log_level="error")
     record = SessionRecord(id="", identity=ANN, state=state, revision=1)
     record = SessionRecord(
         id=one.sessions.new_id(record), identity=ANN, state=state, uris=("a://b",), revision=1

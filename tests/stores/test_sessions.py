@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.types.base import Implementation
@@ -26,7 +26,7 @@ async def store(request: Any, clock: StillClock) -> AsyncIterator[SessionStore]:
 
 
 def make_record(id: str, **more: Any) -> SessionRecord:
-    state = Snapshot(
+    state = EndSnapshot(
         "2025-11-25",
         Implementation(name="test", version="1", title="Test"),
         ClientCapabilities(elicitation=ElicitationCapability(), experimental={"x": {"y": 1}}),

@@ -8,12 +8,12 @@ import pytest
 
 from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
 from mcpearl.server.extensions import method
-from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, Snapshot
+from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
 from mcpearl.telemetry.prometheus import METRICS, render
 from mcpearl.telemetry.recent import RecentCalls
 from mcpearl.types import CallToolResult, RequestParams, Result
 from tests.server.wire import ERAS, wire
-from tests.transports.raw_http import serving
+from tests.transports.raw_http import modern, serving
 from tests.waiting import eventually
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -120,6 +120,52 @@ async def test_names_that_clients_make_up_are_one_series() -> None:
     assert measuring.metrics.series < 8
     unknown = {"mcp_method_name": "tools/call", "gen_ai_tool_name": OTHER, "error_type": "-32602"}
     assert value(samples, f"{OPERATION}_count", **unknown) == 300
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_what_the_protocol_answers_and_refuses_is_counted(version: str) -> None:
+    app = make_app()
+    measuring = app.measure()
+    is_legacy = version == ERAS[0]
+    asked = "ping" if is_legacy else "server/discover"
+    async with wire(app, version) as client:
+        await client.ask(asked)
+        for number in range(300):
+            await client.ask(f'no/such{number}"}}\n\\ 1\nmade_up 1')
+        await client.ask("x" * 100_000)
+        await client.ask("tools/call", {"name": 5})
+        client.raw(b"{not json")
+        await client.ask(asked)
+        page = await render(measuring.snapshot())
+    samples = read(page)
+    name = f"{OPERATION}_count"
+    assert value(samples, name, mcp_method_name=asked) == 2
+    assert value(samples, name, mcp_method_name=OTHER, error_type="-32601") == 301
+    assert value(samples, name, mcp_method_name=OTHER, error_type="-32700") == 1
+    assert value(samples, name, mcp_method_name="tools/call", error_type="-32602") == 1
+    if is_legacy:
+        assert value(samples, name, mcp_method_name="initialize") == 1
+    assert measuring.metrics.series < 8
+    assert b"made_up" not in page
+
+
+async def test_what_is_refused_over_http_is_counted() -> None:
+    app = make_app()
+    async with serving(app, metrics="/metrics") as client:
+        for path in ("/a", "/b"):
+            assert (await client.request("GET", {}, path=path)).status == 404
+        assert (await client.request("PUT", {})).status == 405
+        headers, body = modern("server/discover", {})
+        assert (await client.post(body, headers)).status == 200
+        headers, body = modern("no/such", {})
+        assert (await client.post(body, headers)).status == 404
+        page = (await client.request("GET", {}, path="/metrics")).body
+    samples = read(page)
+    assert value(samples, "mcpearl_http_refused_total", status="405") == 1
+    assert value(samples, "mcpearl_http_refused_total", status="404") >= 2
+    name = f"{OPERATION}_count"
+    assert value(samples, name, mcp_method_name="server/discover") == 1
+    assert value(samples, name, mcp_method_name=OTHER, error_type="-32601") == 1
 
 
 async def test_names_that_a_server_accepts_are_bounded_too() -> None:
@@ -263,10 +309,12 @@ async def test_without_metrics_nothing_is_counted() -> None:
 
 
 def test_snapshots_of_processes_are_added_up() -> None:
-    one = Snapshot(
+    one = MetricsSnapshot(
         {("a", "", ""): [1.0, 2, 1, 0]}, {}, {"bounds": {"x": 1}}, {"lag": {"": 0.5}, "tasks": {}}
     )
-    two = Snapshot({("a", "", ""): [0.5, 3, 0, 1]}, {}, {"bounds": {"x": 2}}, {"lag": {"": 0.2}})
+    two = MetricsSnapshot(
+        {("a", "", ""): [0.5, 3, 0, 1]}, {}, {"bounds": {"x": 2}}, {"lag": {"": 0.2}}
+    )
     one.add(two)
     assert one.calls == {("a", "", ""): [1.5, 5, 1, 1]}
     assert one.counters == {"bounds": {"x": 3}}

@@ -276,6 +276,21 @@ def make_app(**options: Any) -> Server:
     return app
 
 
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+async def test_a_call_of_a_mounted_tool_is_one_span_in_the_trace_of_its_caller(
+    spans: Any, protocol: str
+) -> None:
+    app = Server("outer", telemetry=True)
+    app.mount("part", make_app(telemetry=False))
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with Client(app, telemetry=False, protocol=protocol) as client:
+        await client.call_tool("part__greet", {"name": "Ada"}, meta={"traceparent": trace})
+    (call,) = [each for each in spans.get_finished_spans() if "greet" in each.name]
+    assert call.name == "tools/call part__greet"
+    assert format(call.context.trace_id, "032x") == trace.split("-")[1]
+    assert format(call.parent.span_id, "016x") == trace.split("-")[2]
+
+
 async def test_contents_are_exported_when_they_are_asked_for(spans: Any) -> None:
     from mcpearl import Telemetry
 
@@ -288,6 +303,32 @@ async def test_contents_are_exported_when_they_are_asked_for(spans: Any) -> None
     assert json.loads(call.attributes["gen_ai.tool.call.arguments"]) == {"name": "Ada"}
     assert "hello Ada" in call.attributes["gen_ai.tool.call.result"]
     assert read.attributes["mcp.resource.uri"] == "secret://1"
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_a_mounted_server_is_part_of_the_trace(spans: Any, version: str) -> None:
+    from opentelemetry import trace
+
+    outer, inner = Server("outer", telemetry=True), Server("inner", telemetry=False)
+
+    @inner.tool
+    async def work() -> str:
+        with trace.get_tracer("inside").start_as_current_span("inside"):
+            return "done"
+
+    outer.mount("parts", inner)
+    async with Client(outer, telemetry=True, protocol=version) as client:
+        assert (await client.call_tool("parts__work")).text == "done"
+    found = {(each.name, each.kind.name): each for each in spans.get_finished_spans()}
+    chain = [
+        found["tools/call parts__work", "CLIENT"],
+        found["tools/call parts__work", "SERVER"],
+        found["inside", "INTERNAL"],
+    ]
+    assert chain[0].parent is None
+    for above, span in itertools.pairwise(chain):
+        assert span.parent.span_id == above.context.span_id, f"{span.name} is below {above.name}"
+        assert span.context.trace_id == above.context.trace_id
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from mcpearl import Client
 from mcpearl.server.serving.worker_board import WorkerBoard
-from mcpearl.telemetry.metrics import Snapshot
+from mcpearl.telemetry.metrics import MetricsSnapshot
 from mcpearl.telemetry.shared import SharedSnapshots
 from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
@@ -105,11 +105,13 @@ def test_a_worker_that_is_silent_or_not_ready_shows(clock: MovableClock) -> None
 
 def test_a_snapshot_that_is_torn_or_too_large_is_not_shown() -> None:
     shared = SharedSnapshots(2, half=400)
-    first = Snapshot({("tools/call", "a", ""): [0.5, 10, 1]}, {}, {}, {"lag": {"": 0.1}})
+    first = MetricsSnapshot({("tools/call", "a", ""): [0.5, 10, 1]}, {}, {}, {"lag": {"": 0.1}})
     assert shared.read(0) is None
     assert shared.write(0, first)
     assert shared.read(0) == (first, True)
-    large = Snapshot({("tools/call", str(number), ""): [0.5, 10, 1] for number in range(100)})
+    large = MetricsSnapshot(
+        {("tools/call", str(number), ""): [0.5, 10, 1] for number in range(100)}
+    )
     assert not shared.write(0, large)
     valid = shared._memory[0]
     start = 1 + (1 - valid) * 400

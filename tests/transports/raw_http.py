@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from mcpearl import Server
@@ -240,9 +240,17 @@ async def response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     return Response(int(first.split()[1]), headers, reader, writer)
 
 
+spread: Callable[..., AbstractAsyncContextManager[int]] | None = None
+"""Set by tests that serve an application several times; returns the port of what is in front."""
+
+
 @asynccontextmanager
 async def serving(app: Server, **options: Any) -> AsyncIterator[Raw]:
     """Serve on a free port of this machine, as `app.run("http")` would."""
+    if spread is not None:
+        async with spread(app, **options) as balanced:
+            yield Raw(balanced)
+        return
     port = free_port()
     task = asyncio.create_task(app.serve("http", port=port, **options))
     client = Raw(port)

@@ -21,11 +21,12 @@ begins with the line that `mcpearl --help` shows, and it has a `command`:
             await client.ping()
         out.show({"answered": True}, lambda: out.line("It answers."))
 
-- The function may be async, and gets an `Output` first. `--json`, `--help` and Ctrl-C are handled for it.
+- The function may be async, and gets a `CommandOutput` first. `--json`, `--help` and Ctrl-C are handled
+  for it.
 - What it imports is loaded only when the command is used; what few of its runs need is imported inside
   functions.
 - Results go to stdout by `out.show`; everything else (`out.note`, progress) goes to stderr.
 - What fails raises: `Failure` with an exit code of `exits.Exit`, or an error of mcpearl, which has a code
   there.
-- `Output` cleans what it is passed: text of a server cannot control the terminal.
+- `CommandOutput` cleans what it is passed: text of a server cannot control the terminal.
 """

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.schema_text import members, parameters_of, type_name
 from mcpearl.runtime.arguments import did_you_mean
 
@@ -40,7 +40,7 @@ def read_arguments(words: Iterable[str], schema: dict[str, Any], what: str) -> d
             continue
         name, has, value = word.partition("=")
         if not has:
-            raise Failure(
+            raise CommandFailed(
                 f"{word!r} is not an argument of {what}",
                 Exit.USAGE,
                 f"write name=value, name:=JSON, or a JSON object; it takes: {_usage(schema)}",
@@ -62,9 +62,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise Failure(f"the arguments are not JSON: {error}", Exit.USAGE) from None
+        raise CommandFailed(f"the arguments are not JSON: {error}", Exit.USAGE) from None
     if not isinstance(value, dict):
-        raise Failure(f"the arguments are a JSON object, not {text[:80]!r}", Exit.USAGE)
+        raise CommandFailed(f"the arguments are a JSON object, not {text[:80]!r}", Exit.USAGE)
     return value
 
 
@@ -72,7 +72,7 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Failure(f"{name}:={text} is not JSON: {error}", Exit.USAGE) from None
+        raise CommandFailed(f"{name}:={text} is not JSON: {error}", Exit.USAGE) from None
 
 
 def _place(name: str, schema: Any, root: dict[str, Any], what: str) -> tuple[list[str], Any]:
@@ -86,7 +86,7 @@ def _place(name: str, schema: Any, root: dict[str, Any], what: str) -> tuple[lis
     if names and rest.partition(".")[0] not in names:
         hint = did_you_mean(rest, names)
         takes = f"`{head}` takes: {parameters_of(object_of(inner, root))}"
-        raise Failure(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
+        raise CommandFailed(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
     path, own = _place(rest, inner, root, what)
     return [head, *path], own
 
@@ -96,7 +96,7 @@ def _put(found: dict[str, Any], path: list[str], value: Any, what: str) -> None:
     for name in outer:
         found = found.setdefault(name, {})
         if not isinstance(found, dict):
-            raise Failure(
+            raise CommandFailed(
                 f"{'.'.join(path)} does not fit {what}: {name} is not an object", Exit.USAGE
             )
     found[last] = value
@@ -119,14 +119,14 @@ def _refuse_unknown(found: dict[str, Any], schema: dict[str, Any], what: str) ->
         if name not in known:
             hint = did_you_mean(name, known)
             takes = f"it takes: {_usage(schema)}" if known else "it takes no arguments"
-            raise Failure(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
+            raise CommandFailed(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
 
 
 def _refuse_missing(found: dict[str, Any], schema: dict[str, Any], what: str) -> None:
     required = schema.get("required")
     missing = [each for each in required if each not in found] if isinstance(required, list) else []
     if missing:
-        raise Failure(
+        raise CommandFailed(
             f"{what} needs {', '.join(map(str, missing))}",
             Exit.USAGE,
             f"it takes: {_usage(schema)}",
@@ -148,7 +148,9 @@ def _value(name: str, values: list[str], own: Any, schema: dict[str, Any], what:
             return [coerce(each, _items(own, schema), schema) for each in values]
         return coerce(values[0], own, schema)
     except _Misfit as error:
-        raise Failure(f"{name}={values[0]} does not fit {what}: {error}", Exit.USAGE) from None
+        raise CommandFailed(
+            f"{name}={values[0]} does not fit {what}: {error}", Exit.USAGE
+        ) from None
 
 
 def _items(schema: Any, root: dict[str, Any]) -> Any:

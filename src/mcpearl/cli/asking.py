@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcpearl.cli.arguments import coerce
-from mcpearl.cli.output import Output, clean
+from mcpearl.cli.output import CommandOutput, clean
 from mcpearl.cli.schema_text import type_name
 from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult
 from mcpearl.types.sampling import CreateMessageRequestParams
@@ -26,7 +26,7 @@ class Person:
         answers: values of forms by name, as they would be typed.
     """
 
-    def __init__(self, out: Output, answers: Mapping[str, str]) -> None:
+    def __init__(self, out: CommandOutput, answers: Mapping[str, str]) -> None:
         self._out = out
         self._answers = answers
         self.present = sys.stdin.isatty() and sys.stderr.isatty()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 
 Function = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def make_command(name: str | None = None, **settings: Any) -> Callable[[Function
 
     def decorate(function: Function) -> click.Command:
         def run(as_json: bool, **given: Any) -> Any:
-            result = function(Output(as_json), **given)
+            result = function(CommandOutput(as_json), **given)
             if not inspect.iscoroutine(result):
                 return result
             import asyncio  # `--help` does without

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mcpearl.cli.exits import Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed
+from mcpearl.cli.output import CommandOutput
 from mcpearl.types.content import (
     AudioContent,
     EmbeddedResource,
@@ -31,7 +31,7 @@ class Writer:
             among the temporary files.
     """
 
-    def __init__(self, out: Output, output: str | None = None) -> None:
+    def __init__(self, out: CommandOutput, output: str | None = None) -> None:
         self._out = out
         self._output = None if output is None else Path(output)
         self._folder: Path | None = None
@@ -77,7 +77,7 @@ class Writer:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         except OSError as error:
-            raise Failure(f"cannot save to {path}: {error.strerror}") from None
+            raise CommandFailed(f"cannot save to {path}: {error.strerror}") from None
         self.saved.append(path)
         return path
 
@@ -96,7 +96,7 @@ def decoded(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Failure(f"the server sent binary content that is not base64: {error}") from None
+        raise CommandFailed(f"the server sent binary content that is not base64: {error}") from None
 
 
 def _indented(text: str, indent: str) -> str:

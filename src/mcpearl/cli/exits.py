@@ -24,7 +24,7 @@ class Exit(IntEnum):
     """Ctrl-C."""
 
 
-class Failure(Exception):
+class CommandFailed(Exception):
     """Ends the command with a message on stderr.
 
     Args:
@@ -39,13 +39,13 @@ class Failure(Exception):
         self.hint = hint
 
 
-class NoServer(Failure):
+class NoServer(CommandFailed):
     """A file was loaded and has no server in it."""
 
 
-def as_failure(error: BaseException) -> Failure | None:
+def as_failure(error: BaseException) -> CommandFailed | None:
     """Return how an error of mcpearl ends the command; None for an error that is a defect."""
-    if isinstance(error, Failure):
+    if isinstance(error, CommandFailed):
         return error
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -61,29 +61,31 @@ def as_failure(error: BaseException) -> Failure | None:
     match error:
         case AuthorizationFailed():
             hint = "log in with `--auth oauth`, or pass `--auth TOKEN` or `--header`"
-            return Failure(str(error), Exit.DENIED, hint)
+            return CommandFailed(str(error), Exit.DENIED, hint)
         case ConnectionLost():
-            return Failure(
+            return CommandFailed(
                 str(error), Exit.UNREACHABLE, "`mcpearl doctor TARGET` looks for the cause"
             )
         case TimeoutError():
-            return Failure(
+            return CommandFailed(
                 str(error) or "it took too long", Exit.TIMEOUT, "allow more: `--timeout`"
             )
         case ResourceNotFound() | CapabilityMissing():
-            return Failure(str(error), Exit.NOT_FOUND)
+            return CommandFailed(str(error), Exit.NOT_FOUND)
         case McpError(code=code) if code == MISSING_REQUIRED_CLIENT_CAPABILITY:
-            return Failure(
+            return CommandFailed(
                 str(error), Exit.FAILED, "some questions can only be answered at a terminal"
             )
         case McpError(code=code):
-            return Failure(str(error), Exit.NOT_FOUND if code == METHOD_NOT_FOUND else Exit.FAILED)
+            return CommandFailed(
+                str(error), Exit.NOT_FOUND if code == METHOD_NOT_FOUND else Exit.FAILED
+            )
         case McpearlError() if isinstance(error, ValueError):  # a configuration that cannot be used
-            return Failure(str(error), Exit.USAGE)
+            return CommandFailed(str(error), Exit.USAGE)
         case McpearlError():
-            return Failure(str(error))
+            return CommandFailed(str(error))
         case Unusable() | FileNotFoundError():
-            return Failure(str(error), Exit.USAGE)
+            return CommandFailed(str(error), Exit.USAGE)
         case OSError():
-            return Failure(str(error), Exit.UNREACHABLE)
+            return CommandFailed(str(error), Exit.UNREACHABLE)
     return None

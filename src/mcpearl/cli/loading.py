@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mcpearl.cli.exits import Exit, Failure, NoServer
+from mcpearl.cli.exits import CommandFailed, Exit, NoServer
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.server import Server
 
@@ -33,16 +33,16 @@ def load_server(target: str) -> Server:
     place, name = split_name(target)
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    except Failure:
+    except CommandFailed:
         raise
     except Exception as error:
-        raise Failure(f"{place} cannot be loaded:\n{_story(error)}") from None
+        raise CommandFailed(f"{place} cannot be loaded:\n{_story(error)}") from None
     return _named(module, name, place) if name else _only(module, place)
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise Failure(f"there is no file {str(path)!r} in {Path.cwd()}", Exit.USAGE)
+        raise CommandFailed(f"there is no file {str(path)!r} in {Path.cwd()}", Exit.USAGE)
     path = path.resolve()
     root, dotted = _package_of(path)
     sys.path.insert(0, str(root))
@@ -52,7 +52,7 @@ def _load_file(path: Path) -> ModuleType:
     name = dotted if dotted.isidentifier() and dotted not in _taken() else f"_served_{id(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise Failure(f"{path} cannot be loaded as Python", Exit.USAGE)
+        raise CommandFailed(f"{path} cannot be loaded as Python", Exit.USAGE)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -91,7 +91,7 @@ def _load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name):
             raise
-        raise Failure(
+        raise CommandFailed(
             f"there is no file or module {name!r}",
             Exit.USAGE,
             "write the path of a .py file, such as `server.py`, or `package.module:app`",
@@ -128,7 +128,7 @@ def _only(module: ModuleType, place: str) -> Server:
     if len(set(map(id, found.values()))) > 1:
         usual = [name for name in _USUAL if name in found]
         if not usual:
-            raise Failure(
+            raise CommandFailed(
                 f"{place} has several servers: {', '.join(found)}",
                 Exit.USAGE,
                 f"say which: `{place}:{next(iter(found))}`",

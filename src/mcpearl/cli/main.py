@@ -13,7 +13,7 @@ import click
 from mcpearl._version import __version__
 from mcpearl.cli import commands
 from mcpearl.cli.command import closest
-from mcpearl.cli.exits import Exit, Failure, as_failure
+from mcpearl.cli.exits import CommandFailed, Exit, as_failure
 from mcpearl.cli.output import clean, colours
 
 # Under which heading the help shows a command; one that is not named here comes under the last.
@@ -152,7 +152,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield each
 
 
-def _document(failure: Failure) -> None:
+def _document(failure: CommandFailed) -> None:
     import json
 
     shown: dict[str, Any] = {"message": str(failure), "code": int(failure.code)}

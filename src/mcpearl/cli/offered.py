@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.types.prompts import Prompt
 from mcpearl.types.resources import Resource, ResourceTemplate
@@ -18,7 +18,7 @@ T = TypeVar("T", Tool, Prompt)
 MOST = 10_000  # of each kind; a server may have endless pages
 
 
-class Offered(Struct):
+class ServerOffer(Struct):
     """What a server offers."""
 
     tools: list[Tool] = []
@@ -27,10 +27,10 @@ class Offered(Struct):
     prompts: list[Prompt] = []
 
 
-async def offered(client: "Client", kinds: Sequence[str]) -> Offered:
+async def offered(client: "Client", kinds: Sequence[str]) -> ServerOffer:
     """Read the lists of these kinds, of those that the server announced."""
     capabilities = client.server_capabilities
-    found = Offered()
+    found = ServerOffer()
     if "tools" in kinds and capabilities.tools is not None:
         found.tools = await _all(client.tools())
     if "resources" in kinds and capabilities.resources is not None:
@@ -80,7 +80,7 @@ async def find_named(items: AsyncIterator[T], name: str, kind: str) -> T:
             break
     listed = f"it has: {', '.join(names[:20])}" if names else f"it has no {kind}s"
     hint = did_you_mean(name, names)
-    raise Failure(f"the server has no {kind} `{name}`{hint}", Exit.NOT_FOUND, listed)
+    raise CommandFailed(f"the server has no {kind} `{name}`{hint}", Exit.NOT_FOUND, listed)
 
 
 def summary_of(item: Any) -> str:

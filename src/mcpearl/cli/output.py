@@ -49,7 +49,7 @@ def colours(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-class Output:
+class CommandOutput:
     """Where one run of a command writes.
 
     Args:

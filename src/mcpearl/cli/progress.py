@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from mcpearl.cli.output import Output, clean, colours, width
+from mcpearl.cli.output import CommandOutput, clean, colours, width
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PATIENCE = 0.3  # seconds before anything is drawn: most things are over by then
@@ -24,7 +24,7 @@ class Progress:
         label: what is going on.
     """
 
-    def __init__(self, out: Output, label: str) -> None:
+    def __init__(self, out: CommandOutput, label: str) -> None:
         self._on = out.live and not out.as_json
         self._label = clean(label)
         self._done: float | None = None

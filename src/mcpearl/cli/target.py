@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 from mcpearl.runtime.arguments import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ else:
 _SPACE = re.compile(r"\s")
 
 
-class Target(NamedTuple):
+class ServerTarget(NamedTuple):
     """A server, and how to reach it."""
 
     text: str
@@ -61,7 +61,7 @@ def optional_target_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_target(function: Callable[..., Any], *, required: bool) -> Callable[..., Any]:
     def call(
-        out: Output,
+        out: CommandOutput,
         target: str | None,
         env: tuple[str, ...],
         env_file: str | None,
@@ -72,7 +72,7 @@ def _with_target(function: Callable[..., Any], *, required: bool) -> Callable[..
         options = {name: given.pop(name) for name in names}
         if target is None:
             return function(out, target=None, **given)
-        chosen = Target(
+        chosen = ServerTarget(
             target,
             {**(read_env_file(env_file) if env_file else {}), **dict(pairs(env, "=", "--env"))},
             headers=dict(pairs(header, ":", "--header")),
@@ -110,7 +110,7 @@ def pairs(given: tuple[str, ...], mark: str, option: str) -> list[tuple[str, str
     for each in given:
         name, has, value = each.partition(mark)
         if not has or not name.strip():
-            raise Failure(f"{option} is NAME{mark}VALUE, not {each!r}", Exit.USAGE)
+            raise CommandFailed(f"{option} is NAME{mark}VALUE, not {each!r}", Exit.USAGE)
         found.append((name.strip(), value.strip() if mark == ":" else value))
     return found
 
@@ -124,7 +124,7 @@ def read_env_file(path: str) -> dict[str, str]:
             continue
         name, has, value = text.partition("=")
         if not has:
-            raise Failure(f"{path}:{number} is not NAME=value: {line!r}", Exit.USAGE)
+            raise CommandFailed(f"{path}:{number} is not NAME=value: {line!r}", Exit.USAGE)
         found[name.strip()] = _unquoted(value.strip())
     return found
 
@@ -147,7 +147,7 @@ def resolve(text: str) -> Any:
     file = _python_file(text)
     if file is not None and (Path(file).is_file() or len(_words(text)) == 1):
         if not Path(file).is_file():
-            raise Failure(f"there is no file {file!r} in {Path.cwd()}", Exit.USAGE)
+            raise CommandFailed(f"there is no file {file!r} in {Path.cwd()}", Exit.USAGE)
         return serving_command(text)
     if Path(text).suffix in (".js", ".mjs") and Path(text).is_file():
         return text
@@ -156,7 +156,7 @@ def resolve(text: str) -> Any:
     if shutil.which(text):
         return [text]
     names = {name for each in configured_servers() for name in (each.entry.name, _full_name(each))}
-    raise Failure(
+    raise CommandFailed(
         f"there is no file, command or configured server {text!r}{did_you_mean(text, names)}",
         Exit.USAGE,
         "a target is server.py, a URL, 'a command in quotes', mcp.json, or the name of a server",
@@ -204,7 +204,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Failure(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from None
+        raise CommandFailed(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from None
 
 
 def _python_file(text: str) -> str | None:
@@ -231,20 +231,20 @@ def _configured(path: str, name: str | None) -> ServerEntry:
         return config.entries[name]
     for problem in config.problems:
         if problem.server == name:
-            raise Failure(f"{path}: {problem.server}: {problem.message}", Exit.USAGE)
+            raise CommandFailed(f"{path}: {problem.server}: {problem.message}", Exit.USAGE)
     known = ", ".join(config.entries) or "none"
     said = f"{path} has several servers" if name is None else f"{path} has no server {name!r}"
-    raise Failure(f"{said}: {known}", Exit.USAGE, f"say which: `{path}:NAME`")
+    raise CommandFailed(f"{said}: {known}", Exit.USAGE, f"say which: `{path}:NAME`")
 
 
-class Found(NamedTuple):
+class ConfiguredServer(NamedTuple):
     """A server in a file of a host on this computer."""
 
     location: Location
     entry: ServerEntry
 
 
-def configured_servers() -> list[Found]:
+def configured_servers() -> list[ConfiguredServer]:
     """Return the servers that hosts on this computer have; files that cannot be read have none."""
     from mcpearl.host.config import read_config
     from mcpearl.host.locations import locations
@@ -257,7 +257,9 @@ def configured_servers() -> list[Found]:
             entries = read_config(location.path).entries
         except ValueError:
             continue
-        found += [Found(location, entry) for entry in entries.values() if not entry.disabled]
+        found += [
+            ConfiguredServer(location, entry) for entry in entries.values() if not entry.disabled
+        ]
     return found
 
 
@@ -270,16 +272,20 @@ def _known(text: str) -> ServerEntry | None:
     first = fitting[0]
     if any(each.entry != first.entry for each in fitting[1:]):
         names = ", ".join(map(_full_name, fitting))
-        raise Failure(f"several hosts have a server {text!r}", Exit.USAGE, f"say which: {names}")
+        raise CommandFailed(
+            f"several hosts have a server {text!r}", Exit.USAGE, f"say which: {names}"
+        )
     return first.entry
 
 
-def _full_name(found: Found) -> str:
+def _full_name(found: ConfiguredServer) -> str:
     return f"{found.location.host}:{found.entry.name}"
 
 
 @asynccontextmanager
-async def connected(target: Target, out: Output, **options: Any) -> AsyncIterator["Client"]:
+async def connected(
+    target: ServerTarget, out: CommandOutput, **options: Any
+) -> AsyncIterator["Client"]:
     """Connect to a target; what it writes to stderr is shown if the target asks for it.
 
     Args:
@@ -311,7 +317,7 @@ async def connected(target: Target, out: Output, **options: Any) -> AsyncIterato
             **options,
         )
     except (ValueError, TypeError, OSError) as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailed(str(error), Exit.USAGE) from None
     async with client:
         yield client
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.target import read_env_file
 
 CONSOLE_KEY = "_MCPEARL_CONSOLE_KEY"
@@ -121,7 +121,7 @@ def choose(chosen: Chosen) -> list[Any]:
     network = [name for name in chosen.names if name in _NETWORK]
     if "port" in chosen.options and len(network) > 1:
         said = " and ".join(f"--{name}" for name in network)
-        raise Failure(f"--port is for one wire, and there are {said}", Exit.USAGE)
+        raise CommandFailed(f"--port is for one wire, and there are {said}", Exit.USAGE)
     left = dict(chosen.options)
     wires = []
     for name in chosen.names:
@@ -136,5 +136,7 @@ def choose(chosen: Chosen) -> list[Any]:
         wires += named((name,), own)
     if left:
         flags = ", ".join(f"--{key.replace('_', '-')}" for key in left)
-        raise Failure(f"{flags} is not an option of --{' or --'.join(chosen.names)}", Exit.USAGE)
+        raise CommandFailed(
+            f"{flags} is not an option of --{' or --'.join(chosen.names)}", Exit.USAGE
+        )
     return wires

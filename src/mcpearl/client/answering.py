@@ -16,7 +16,7 @@ from mcpearl.client.tasks.held import HeldTasks
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.errors import McpearlError, McpError
 from mcpearl.protocol.events import Call
-from mcpearl.runtime.observers import Guarded, Question, watched
+from mcpearl.runtime.observers import Guarded, ObservedQuestion, watched
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -85,7 +85,7 @@ class Answering:
         if self.observer is None:
             return await self._held.answer(call.method, call.params)
         version = self._end.agreed or ""
-        question = Question(call.method, call.params, self._medium, version, call.id)
+        question = ObservedQuestion(call.method, call.params, self._medium, version, call.id)
         with watched(self.observer, question):
             result = question.answer = await self._held.answer(call.method, call.params)
         return result

@@ -26,7 +26,7 @@ CacheKey = tuple[str, str, str, str]  # server, method, what was asked for, owne
 _LONGEST = 10 * 365 * 86_400_000  # milliseconds; a server may send any number
 
 
-class _Kept(Struct):
+class _CachedResult(Struct):
     result: CacheableResult
     expires: float
 
@@ -44,7 +44,7 @@ class ResponseCache:
     def __init__(self, max_entries: int = 1024, clock: Callable[[], float] | None = None) -> None:
         self._max = max_entries
         self._clock = clock or (lambda: source.monotonic())
-        self._entries: OrderedDict[CacheKey, _Kept] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, _CachedResult] = OrderedDict()
         self.hits = 0
         """How often a result was found."""
         self.changes = 0
@@ -92,7 +92,7 @@ class ResponseCache:
         whose = "" if result.cache_scope == "public" else owner
         expires = self._clock() + min(result.ttl_ms, _LONGEST) / 1000
         key = (server, method, asked, whose)
-        self._entries[key] = _Kept(result, expires)
+        self._entries[key] = _CachedResult(result, expires)
         self._entries.move_to_end(key)
         while len(self._entries) > self._max:
             self._entries.popitem(last=False)

@@ -1,6 +1,5 @@
 """How a client calls tools, waits for them, and starts them as tasks."""
 
-from collections.abc import AsyncIterator
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 from mcpearl.client.arguments import encode_arguments
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
-from mcpearl.client.pages import walk
+from mcpearl.client.pages import Listing
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reading import Reading
 from mcpearl.client.tasks.client_tasks import ClientTasks
@@ -48,9 +47,9 @@ class Calling(Reading):
         self._known_tools.learn(result.tools)
         return result
 
-    def tools(self) -> AsyncIterator[Tool]:
+    def tools(self) -> Listing[Tool]:
         """Iterate over all tools, page by page."""
-        return walk(self.list_tools, lambda page: page.tools)
+        return Listing(self.list_tools, lambda page: page.tools)
 
     @overload
     async def call_tool(
@@ -163,9 +162,9 @@ class Calling(Reading):
         """
         return self._tasks.handle(id)
 
-    def tasks(self) -> AsyncIterator[Task]:
+    def tasks(self) -> Listing[Task]:
         """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
-        return walk(self._list_tasks, lambda page: page.tasks)
+        return Listing(self._list_tasks, lambda page: page.tasks)
 
     async def _list_tasks(self, cursor: str | None) -> ListTasksResult:
         params = PaginatedRequestParams(cursor=cursor)

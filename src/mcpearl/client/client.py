@@ -25,7 +25,7 @@ from mcpearl.client.callbacks import (
 from mcpearl.client.calling import Calling
 from mcpearl.client.connection import ClientConnection, Told
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
-from mcpearl.client.extensions import Asked, ClientExtension, ClientExtensions
+from mcpearl.client.extensions import ClientExtension, ClientExtensions, ExtensionResult
 from mcpearl.client.handlers import Handlers, shown
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
@@ -425,7 +425,7 @@ class Client(Calling):
         given = params if isinstance(params, RequestParams) else convert(OpenParams, params or {})
         return await self._requests.ask(method, given, kind, timeout)
 
-    async def _claimed(self, asked: Asked, result: Result) -> Result:
+    async def _claimed(self, asked: ExtensionResult, result: Result) -> Result:
         return await self._extensions.claimant(result).resolve(self, asked, result)
 
     # The connection itself

@@ -19,6 +19,7 @@ from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import (
     ConnectionLost,
+    LimitReached,
     Malformed,
     McpError,
     RequestTimeout,
@@ -27,7 +28,7 @@ from mcpearl.protocol.events import Answer, Call, Cancel, Event, Ignored, Many, 
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.lifecycle import Step
 from mcpearl.protocol.modern import Presentation
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
 from mcpearl.runtime.ordered import OrderedCalls
@@ -103,7 +104,7 @@ class ClientConnection(ClientReceiver):
         max_timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
-        on_sent: Callable[[Entry], None] | None = None,
+        on_sent: Callable[[PendingRequest], None] | None = None,
     ) -> R | InputRequiredResult:
         """Send a request and wait for its one outcome: `kind`, or what extensions claim.
 
@@ -200,7 +201,7 @@ class ClientConnection(ClientReceiver):
 
     async def _outcome(
         self,
-        entry: Entry,
+        entry: PendingRequest,
         message: bytes,
         about: Outgoing,
         future: "asyncio.Future[msgspec.Raw]",
@@ -222,7 +223,7 @@ class ClientConnection(ClientReceiver):
             if entry.id in self.progress.callbacks:
                 self.progress.end(entry)
 
-    def _give_up(self, entry: Entry, reason: str) -> None:
+    def _give_up(self, entry: PendingRequest, reason: str) -> None:
         message = self.end.abandon(entry, reason)
         if entry.method != "initialize":  # the one request that must not be cancelled
             self.transport.send(message, self._about(_CANCELLED, cancels=entry.id))
@@ -244,7 +245,7 @@ class ClientConnection(ClientReceiver):
 
     def listen(
         self, params: msgspec.Struct, on_notice: Callable[[Notice], None]
-    ) -> tuple[Entry, "asyncio.Future[msgspec.Raw]"]:
+    ) -> tuple[PendingRequest, "asyncio.Future[msgspec.Raw]"]:
         """Open a modern subscription; the future is done when it ends."""
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
@@ -253,7 +254,7 @@ class ClientConnection(ClientReceiver):
         self.transport.send(message, self._about(entry.method, entry.id))
         return entry, future
 
-    def unlisten(self, entry: Entry) -> None:
+    def unlisten(self, entry: PendingRequest) -> None:
         """End a modern subscription from this side."""
         self._listeners.pop(entry.id, None)
         if entry.id in self.end.pending:
@@ -280,13 +281,21 @@ class ClientConnection(ClientReceiver):
         self.heard_at = self._now()
         for frame in frames:
             if isinstance(frame, FrameError):
-                logger.warning("the server sent an invalid message: %s", frame.reason)
+                self._refuse(frame)
                 continue
             event = self.end.receive(frame)
             if isinstance(event, Answer):
                 _settle(event)
             else:
                 self._handle(event)
+
+    def _refuse(self, frame: FrameError) -> None:
+        """Fail the request whose answer cannot be taken, if it can be told which that is."""
+        id = codec.answered_by(frame.head)
+        if id is not None and id in self.end.pending:
+            self.failed(id, LimitReached(f"the answer cannot be taken: {frame.reason}"))
+        else:
+            logger.warning("the server sent an invalid message: %s", frame.reason)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -463,6 +472,6 @@ def _settle(answer: Answer) -> None:
         answer.entry.waiter.set_result(answer.result)
 
 
-def _reject(entry: Entry, error: Exception) -> None:
+def _reject(entry: PendingRequest, error: Exception) -> None:
     if not entry.waiter.done():
         entry.waiter.set_exception(error)

@@ -151,7 +151,7 @@ def read_entry(name: str, value: Any, around: Surroundings) -> ServerEntry:
     if isinstance(value, Mapping):
         if _is_disabled(value):
             return ServerEntry(name=name, disabled=True)
-        return _Reader(name, value, around).entry()
+        return _EntryReader(name, value, around).entry()
     if isinstance(value, str) and "://" in value:
         return ServerEntry(name=name, url=value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -200,7 +200,7 @@ def _json_name(value: Any) -> str:
     )
 
 
-class _Reader:
+class _EntryReader:
     """Reads the members of one entry."""
 
     def __init__(self, name: str, value: Mapping[str, Any], around: Surroundings) -> None:

@@ -34,7 +34,7 @@ class Requester(Protocol):
         ...
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ExtensionResult(Struct, frozen=True, kw_only=True):
     """A call that was answered with a result of an extension's own type."""
 
     method: str
@@ -51,7 +51,7 @@ class ClientExtension(Extension):
     notifications: ClassVar[Mapping[str, type[NotificationParams]]] = {}
     """The params of the notifications it takes, by method."""
 
-    async def resolve(self, client: Requester, asked: Asked, result: Result) -> Result:
+    async def resolve(self, client: Requester, asked: ExtensionResult, result: Result) -> Result:
         """Return the result of a call that was answered with a type this extension claims.
 
         Args:

@@ -29,7 +29,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.backoff import Retries
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.ordered import OrderedCalls
-from mcpearl.runtime.tree import Change, Followers, Node, State
+from mcpearl.runtime.tree import Followers, Node, NodeChange, State
 from mcpearl.transports.transport import Transport
 from mcpearl.types.logging import LoggingLevel
 
@@ -141,7 +141,7 @@ class Link:
         phase = self._lifecycle.take(step)
         if self.followers:
             error = self._last_error if phase is Phase.FAILED else None
-            self.followers.tell(Change((self._target.name,), self._state(), error))
+            self.followers.tell(NodeChange((self._target.name,), self._state(), error))
         if self._on_state is not None:
             if len(self._states) >= _MAX_WAITING_PHASES:
                 self._states.skip()

@@ -1,7 +1,7 @@
 """Lists that come in pages: one page, kept or asked for, and walking over all of them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from typing import Any, Protocol, TypeVar
 
 from mcpearl.client.cache import CacheView
 from mcpearl.client.requests import Requests
@@ -60,10 +60,40 @@ async def pages(
     raise InvalidResult(f"the list has more than {max_pages} pages")
 
 
-async def walk(
+class Listing(AsyncIterator[T]):
+    """All items of a list that comes in pages: iterate over it, or await it for a list.
+
+    >>> async for tool in client.tools():
+    ...     print(tool.name)
+    >>> tools = await client.tools()
+
+    Args:
+        list_page: Returns the page that a cursor leads to.
+        items: Returns what is in a page.
+    """
+
+    def __init__(
+        self, list_page: Callable[[str | None], Awaitable[Q]], items: Callable[[Q], list[T]]
+    ) -> None:
+        self._items = _walk(list_page, items)
+
+    def __anext__(self) -> Awaitable[T]:
+        return self._items.__anext__()
+
+    def __await__(self) -> Generator[Any, None, list[T]]:
+        return self._collect().__await__()
+
+    async def _collect(self) -> list[T]:
+        return [item async for item in self._items]
+
+    async def aclose(self) -> None:
+        """End an iteration before its end."""
+        await self._items.aclose()
+
+
+async def _walk(
     list_page: Callable[[str | None], Awaitable[Q]], items: Callable[[Q], list[T]]
-) -> AsyncIterator[T]:
-    """Yield the items of all pages, one after the other."""
+) -> AsyncGenerator[T, None]:
     async for page in pages(list_page):
         for item in items(page):
             yield item

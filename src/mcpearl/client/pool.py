@@ -54,12 +54,12 @@ class Pool:
         self._waiting: dict[asyncio.Future[Client], None] = {}
         self._supervisor = Supervisor(
             "pool",
-            [Child(f"client {number}", _Member(self)) for number in range(1, size + 1)],
+            [Child(f"client {number}", _PoolPlace(self)) for number in range(1, size + 1)],
             stop_together=True,
         )
 
     async def connect(self) -> None:
-        """Connect all clients; raises what kept one from it."""
+        """Connect all clients; raises the error of one that cannot connect."""
         try:
             await self._supervisor.start()
         except StartFailed as error:
@@ -177,18 +177,18 @@ class Pool:
         return self._make(self._target)
 
     def _joined(self, client: Client) -> None:
-        """Lend a client from now on."""
+        """Make a client available to be borrowed."""
         self._up.add(client)
         self._offer(client)
 
     def _left(self, client: Client) -> None:
-        """Lend a client no more."""
+        """Stop lending a client."""
         self._up.discard(client)
         if client in self._idle:
             self._idle.remove(client)
 
 
-class _Member:
+class _PoolPlace:
     """One place in the pool, and the client that has it at the moment."""
 
     def __init__(self, pool: Pool) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from mcpearl.protocol.pending import Entry, Pending
+from mcpearl.protocol.pending import Pending, PendingRequest
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.types.base import RequestId
 from mcpearl.types.progress import ProgressNotificationParams
@@ -59,12 +59,12 @@ class ProgressFeeds:
             feed = self.feeds[entry.id] = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         feed.put(callback, params)
 
-    async def finish(self, entry: Entry) -> None:
+    async def finish(self, entry: PendingRequest) -> None:
         """Let the callbacks of a request finish in what is left of its time."""
         if not await self.feeds[entry.id].drained(max(0.0, entry.deadline - self._now())):
             logger.warning("a progress callback of %s takes longer than its call", entry.method)
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: PendingRequest) -> None:
         """Forget a request that has ended."""
         del self.callbacks[entry.id]
         feed = self.feeds.pop(entry.id, None)

@@ -1,12 +1,12 @@
 """What a client reads of a server: resources, prompts, completions, and changes as they happen."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from mcpearl.client.arguments import as_text
 from mcpearl.client.cache import CacheView
 from mcpearl.client.eras import EraRules
-from mcpearl.client.pages import get_page, walk
+from mcpearl.client.pages import Listing, get_page
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription
@@ -62,9 +62,9 @@ class Reading:
         """
         return await self._page("resources/list", cursor, ListResourcesResult)
 
-    def resources(self) -> AsyncIterator[Resource]:
+    def resources(self) -> Listing[Resource]:
         """Iterate over all resources, page by page."""
-        return walk(self.list_resources, lambda page: page.resources)
+        return Listing(self.list_resources, lambda page: page.resources)
 
     async def list_resource_templates(
         self, cursor: str | None = None
@@ -76,9 +76,9 @@ class Reading:
         """
         return await self._page("resources/templates/list", cursor, ListResourceTemplatesResult)
 
-    def resource_templates(self) -> AsyncIterator[ResourceTemplate]:
+    def resource_templates(self) -> Listing[ResourceTemplate]:
         """Iterate over all resource templates, page by page."""
-        return walk(self.list_resource_templates, lambda page: page.resource_templates)
+        return Listing(self.list_resource_templates, lambda page: page.resource_templates)
 
     async def read_resource(
         self,
@@ -164,9 +164,9 @@ class Reading:
         """
         return await self._page("prompts/list", cursor, ListPromptsResult)
 
-    def prompts(self) -> AsyncIterator[Prompt]:
+    def prompts(self) -> Listing[Prompt]:
         """Iterate over all prompts, page by page."""
-        return walk(self.list_prompts, lambda page: page.prompts)
+        return Listing(self.list_prompts, lambda page: page.prompts)
 
     async def get_prompt(
         self,

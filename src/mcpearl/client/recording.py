@@ -8,7 +8,7 @@ import msgspec
 from mcpearl.client.connection import ClientConnection
 from mcpearl.protocol.errors import ConnectionLost, McpError, RequestTimeout
 from mcpearl.protocol.events import Call, Caller
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.transports.transport import Outgoing
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ class RecordedConnection(ClientConnection):
         self._recorder = recorder
 
     async def _outcome(
-        self, entry: Entry, message: bytes, about: Outgoing, future: "asyncio.Future[msgspec.Raw]"
+        self,
+        entry: PendingRequest,
+        message: bytes,
+        about: Outgoing,
+        future: "asyncio.Future[msgspec.Raw]",
     ) -> msgspec.Raw:
         recorder, end = self._recorder, self.end
         place = message.find(b',"params":')

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.client.connection import ClientConnection
-from mcpearl.client.extensions import Asked
+from mcpearl.client.extensions import ExtensionResult
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.client.progress import ProgressCallback
@@ -26,7 +26,7 @@ from mcpearl.protocol.errors import (
     InvalidResult,
     RequestTimeout,
 )
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.types.base import (
     InputResponseRequestParams,
@@ -84,7 +84,7 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
     """Whether the server may have questions before it answers."""
     rounds: int = 0
     """How often the server asked for another round."""
-    sent: list[Entry] = []
+    sent: list[PendingRequest] = []
     """Entries of the requests sent; the deadline of the last one is the call's."""
     expires: tuple[float, float] | None = None
     """The deadlines before anything is sent, and after a request was held."""
@@ -128,7 +128,7 @@ class Requests:
         callbacks: Callbacks,
         tools: KnownTools,
         learn: Callable[[str, float], Awaitable[None]],
-        claimed: Callable[[Asked, Result], Awaitable[Result]],
+        claimed: Callable[[ExtensionResult, Result], Awaitable[Result]],
         *,
         timeout: float,
         max_timeout: float,
@@ -215,7 +215,7 @@ class Requests:
         if not call.resolves:
             return result
         deadline = call.deadlines(asyncio.get_running_loop().time())[1]
-        asked = Asked(method=call.method, params=call.params, deadline=deadline)
+        asked = ExtensionResult(method=call.method, params=call.params, deadline=deadline)
         resolved = await self._claimed(asked, result)
         if type(resolved) in call.kind.__bases__ and type(resolved) is not Result:
             # The specification's type, of which the client has one with more to it.

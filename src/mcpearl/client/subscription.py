@@ -23,7 +23,7 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.backoff import Retries
 from mcpearl.runtime.tree import State
 from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
@@ -64,7 +64,7 @@ class Subscription:
         self._timeout = timeout
         self._read = read
         self._connection: ClientConnection | None = None  # the one it is open on
-        self._entry: Entry | None = None
+        self._entry: PendingRequest | None = None
         self._acknowledged: asyncio.Future[None] | None = None
         self._unread: deque[Notice] = deque()
         self._news = asyncio.Event()
@@ -151,7 +151,10 @@ class Subscription:
     # Breaking, and coming back
 
     def _broke(
-        self, connection: ClientConnection, entry: Entry, end: "asyncio.Future[msgspec.Raw]"
+        self,
+        connection: ClientConnection,
+        entry: PendingRequest,
+        end: "asyncio.Future[msgspec.Raw]",
     ) -> None:
         """Take the end of the request: of the stream, or only of this opening of it."""
         failure = None if end.cancelled() else end.exception()

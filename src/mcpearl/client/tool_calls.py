@@ -60,14 +60,14 @@ class ToolCalls:
         self._tasks = tasks
         self.tasks_offered = False
         """Whether the server is a legacy one that runs tool calls as tasks."""
-        self._pace = _Pace()
+        self._pace = _ListingPace()
         self._listing = asyncio.Lock()  # held by the one call that lists the tools
         self._listed = 0  # how often they were listed
         self._listed_as = 0  # the generation of `known` that the last list belongs to
 
     def begin(self) -> None:
         """Forget what belonged to an earlier event loop."""
-        self._pace = _Pace()
+        self._pace = _ListingPace()
         self._listing = asyncio.Lock()
 
     async def run(
@@ -162,7 +162,7 @@ class ToolCalls:
         self._pace.listed()
 
 
-class _Pace:
+class _ListingPace:
     """Says when the tools may be listed again, of a client that was not told to list them."""
 
     def __init__(self) -> None:

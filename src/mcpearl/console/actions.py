@@ -9,14 +9,14 @@ class Action(Struct, tag_field="do", forbid_unknown_fields=True, kw_only=True):
     """Base of what a page asks."""
 
 
-class Open(Action, tag="open"):
+class OpenServer(Action, tag="open"):
     """Connect to a server, in one version of the protocol or whichever it speaks."""
 
     target: str
     protocol: str = "auto"
 
 
-class Ask(Action, tag="ask"):
+class SendRequest(Action, tag="ask"):
     """Send a request to the server; its answer comes as an event with the same `id`."""
 
     id: int
@@ -27,13 +27,13 @@ class Ask(Action, tag="ask"):
     """Whether a tool is to run as a task."""
 
 
-class Cancel(Action, tag="cancel"):
+class CancelRequest(Action, tag="cancel"):
     """Give up a request."""
 
     id: int
 
 
-class Answer(Action, tag="answer"):
+class AnswerQuestion(Action, tag="answer"):
     """Answer a question of the server."""
 
     question: int
@@ -79,5 +79,14 @@ class RestartChild(Action, tag="restart_child"):
 
 
 AnyAction = (
-    Open | Ask | Cancel | Answer | Roots | Send | Follow | StopCall | EndSession | RestartChild
+    OpenServer
+    | SendRequest
+    | CancelRequest
+    | AnswerQuestion
+    | Roots
+    | Send
+    | Follow
+    | StopCall
+    | EndSession
+    | RestartChild
 )

@@ -6,16 +6,16 @@ from typing import Any
 from mcpearl.client.client import Client
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.tool_result import TypedToolResult
-from mcpearl.console.actions import Ask
+from mcpearl.console.actions import SendRequest
 from mcpearl.types.base import to_builtins
 
 MAX_LISTED = 5_000  # entries of a list that are shown
 PATIENCE = 900.0  # seconds for a task, and for a person to answer a question
 
-Run = Callable[[Client, Ask, ProgressCallback], Awaitable[Any]]
+Run = Callable[[Client, SendRequest, ProgressCallback], Awaitable[Any]]
 
 
-async def run(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def run(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     """Send a request and return its result as JSON data.
 
     Args:
@@ -29,7 +29,7 @@ async def run(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
     return to_builtins(await client.request(ask.method, ask.params, timeout=ask.timeout))
 
 
-async def _call_tool(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _call_tool(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     name, arguments = ask.params["name"], ask.params.get("arguments")
     if ask.task:
         task = await client.start_task(
@@ -47,55 +47,55 @@ async def _call_tool(client: Client, ask: Ask, progress: ProgressCallback) -> An
     return to_builtins(result)
 
 
-async def _read(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _read(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     uri = ask.params["uri"]
     return to_builtins(await client.read_resource(uri, timeout=ask.timeout, on_progress=progress))
 
 
-async def _prompt(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _prompt(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     name, arguments = ask.params["name"], ask.params.get("arguments")
     return to_builtins(
         await client.get_prompt(name, arguments, timeout=ask.timeout, on_progress=progress)
     )
 
 
-async def _subscribe(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _subscribe(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     await client.subscribe(ask.params["uri"])
     return {}
 
 
-async def _unsubscribe(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _unsubscribe(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     await client.unsubscribe(ask.params["uri"])
     return {}
 
 
-async def _ping(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _ping(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     await client.ping(ask.timeout)
     return {}
 
 
-async def _set_level(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _set_level(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     await client.set_log_level(ask.params["level"])
     return {}
 
 
-async def _task_state(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _task_state(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     return to_builtins(await client.task(ask.params["taskId"]).status())
 
 
-async def _cancel_task(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _cancel_task(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     await client.task(ask.params["taskId"]).cancel()
     return {}
 
 
-async def _task_result(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+async def _task_result(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
     return to_builtins(await client.task(ask.params["taskId"]).result(PATIENCE))
 
 
 def _listing(entries: Callable[[Client], AsyncIterator[Any]], member: str) -> Run:
     """Return what lists all pages, up to a bound."""
 
-    async def listed(client: Client, ask: Ask, progress: ProgressCallback) -> Any:
+    async def listed(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
         found = []
         async for entry in entries(client):
             found.append(to_builtins(entry))

@@ -18,13 +18,13 @@ from mcpearl.console import actions
 from mcpearl.console.actions import AnyAction
 from mcpearl.console.live import LagMeter, Live, Usage
 from mcpearl.console.logs import LogTap
-from mcpearl.console.outbox import Outbox
+from mcpearl.console.outbox import PageEvents
 from mcpearl.console.trial import Trial
-from mcpearl.console.watch import Watch
+from mcpearl.console.watch import LiveWatch
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime import clock
-from mcpearl.runtime.tree import Change
+from mcpearl.runtime.tree import NodeChange
 from mcpearl.server.server import Server
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -45,12 +45,12 @@ class Place(Struct, frozen=True):
     """Its address over HTTP, where it has one."""
 
 
-class Page:
+class OpenPage:
     """One open page: what it is sent, and the client it tries a server with."""
 
     def __init__(self, console: "Console") -> None:
         self.id = clock.token(12)
-        self.outbox = Outbox()
+        self.outbox = PageEvents()
         self._console = console
         self._trial: Trial | None = None
         self._opening = asyncio.Lock()
@@ -59,13 +59,13 @@ class Page:
     async def do(self, action: AnyAction) -> Any:
         """Do what the page asks; raises `ValueError` when that is not possible."""
         match action:
-            case actions.Open():
+            case actions.OpenServer():
                 await self._open(action)
-            case actions.Ask():
+            case actions.SendRequest():
                 self.trial.ask(action)
-            case actions.Cancel(id=id):
+            case actions.CancelRequest(id=id):
                 self.trial.cancel(id)
-            case actions.Answer():
+            case actions.AnswerQuestion():
                 self.trial.answer(action)
             case actions.Send(text=text):
                 self.trial.send(text)
@@ -85,7 +85,7 @@ class Page:
             raise ValueError("the page is not connected to a server yet")
         return self._trial
 
-    async def _open(self, action: actions.Open) -> None:
+    async def _open(self, action: actions.OpenServer) -> None:
         place = self._console.places.get(action.target)
         if place is None:
             raise ValueError(f"there is no server {action.target!r} here")
@@ -131,12 +131,12 @@ class Console:
         self._server = server
         self._operable = operable
         self._payloads = payloads
-        self._pages: dict[str, Page] = {}
-        self._follows: dict[Page, actions.Follow] = {}
-        self._watch: Watch | None = None
+        self._pages: dict[str, OpenPage] = {}
+        self._follows: dict[OpenPage, actions.Follow] = {}
+        self._watch: LiveWatch | None = None
         self._live: Live | None = None
         if server is not None:
-            self._watch = Watch(payloads)
+            self._watch = LiveWatch(payloads)
             server.core.observe(self._watch)
         self._lag = LagMeter()
         self._logs = LogTap(self._logged)
@@ -148,22 +148,22 @@ class Console:
 
     # Pages
 
-    def open(self) -> Page:
+    def open(self) -> OpenPage:
         """Make the console's side of a page. Raises `ValueError` if too many are open."""
         if len(self._pages) >= MAX_PAGES:
             raise ValueError(f"{MAX_PAGES} pages of this console are open; close one")
-        page = Page(self)
+        page = OpenPage(self)
         if not self._pages:
             self._begin()
         self._pages[page.id] = page
         self._greet(page)
         return page
 
-    def find(self, id: str) -> Page | None:
+    def find(self, id: str) -> OpenPage | None:
         """Return the open page with this id."""
         return self._pages.get(id)
 
-    async def leave(self, page: Page) -> None:
+    async def leave(self, page: OpenPage) -> None:
         """Forget a page that was closed."""
         if self._pages.pop(page.id, None) is None:
             return
@@ -178,7 +178,7 @@ class Console:
         for page in self._pages.values():
             page.outbox.close()
 
-    def _greet(self, page: Page) -> None:
+    def _greet(self, page: OpenPage) -> None:
         outbox = page.outbox
         places = {
             name: {"shown": each.shown, "url": each.url} for name, each in self.places.items()
@@ -245,7 +245,7 @@ class Console:
                 page.outbox.put_live("calls", rows=fresh, missed=missed)
             self._look(page)
 
-    def _look(self, page: Page) -> None:
+    def _look(self, page: OpenPage) -> None:
         """Send a page what it shows as tables."""
         assert self._live is not None
         live = self._live
@@ -257,7 +257,7 @@ class Console:
         if upstreams := live.upstreams():
             page.outbox.put_live("upstreams", rows=upstreams)
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: NodeChange) -> None:
         if self._live is not None:
             root = self._live.tree()
             for page in self._pages.values():
@@ -276,7 +276,7 @@ class Console:
 
     # Doing
 
-    def follow(self, page: Page, action: actions.Follow) -> None:
+    def follow(self, page: OpenPage, action: actions.Follow) -> None:
         """Note calls of one session, trace or tool before others, for a page."""
         if action.by is None or not action.value:
             self._follows.pop(page, None)

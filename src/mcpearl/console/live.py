@@ -7,7 +7,7 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from mcpearl.console.watch import Watch, name_of, percentile, session_of, trace_of
+from mcpearl.console.watch import LiveWatch, name_of, percentile, session_of, trace_of
 from mcpearl.host.records import ServerStatus
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
@@ -22,7 +22,7 @@ Usage = Callable[[], Mapping[str, tuple[int, int]]]
 Connection = ServerConnection | SoloConnection
 
 
-class Running(NamedTuple):
+class RunningCall(NamedTuple):
     """A call that is in flight."""
 
     number: int
@@ -40,13 +40,13 @@ class Live:
         usages: Tell how near the bounds of wires are.
     """
 
-    def __init__(self, server: Server, watch: Watch, usages: list[Usage]) -> None:
+    def __init__(self, server: Server, watch: LiveWatch, usages: list[Usage]) -> None:
         self._server = server
         self._watch = watch
         self._usages = usages
         self._numbers = count(1)
         self._connections: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-        self.running: dict[int, Running] = {}  # calls in flight at the last look, by `id`
+        self.running: dict[int, RunningCall] = {}  # calls in flight at the last look, by `id`
         self._looked_at = time.perf_counter()
         self._cpu = process_gauges()["process_cpu_seconds"][""]
         self._calls = watch.calls
@@ -131,7 +131,7 @@ class Live:
 
     def calls_in_flight(self) -> dict[str, Any]:
         """Return the calls that are in flight. How long is measured from the first look at each."""
-        now, found = time.time(), dict[int, Running]()
+        now, found = time.time(), dict[int, RunningCall]()
         total = 0
         for connection in self._server.core.roster:
             flying = connection.end.in_flight
@@ -139,7 +139,7 @@ class Live:
             for call in islice(flying.values(), max(MAX_ROWS - len(found), 0)):
                 known = self.running.get(id(call))
                 if known is None or known.call is not call:
-                    known = Running(next(self._numbers), call, connection, now)
+                    known = RunningCall(next(self._numbers), call, connection, now)
                 found[id(call)] = known
         self.running = found
         rows = [

@@ -13,7 +13,7 @@ MAX_LIVE = 4 * 1024 * 1024  # bytes that wait before further events of the live 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Outbox:
+class PageEvents:
     """The events for one page, in order. It is written to by anything, and read by one response."""
 
     __slots__ = ("_events", "_news", "_size", "closed", "dropped")

@@ -8,7 +8,7 @@ import msgspec
 
 from mcpearl.console import files
 from mcpearl.console.actions import AnyAction
-from mcpearl.console.console import Console, Page
+from mcpearl.console.console import Console, OpenPage
 from mcpearl.console.guard import Guard
 from mcpearl.console.live import Usage
 from mcpearl.net.http_server.request import EVENTS, ClientLeft, Request
@@ -106,7 +106,7 @@ class ConsoleSite:
             left.cancel()
             await self.console.leave(page)
 
-    async def _write_events(self, request: Request, page: Page) -> None:
+    async def _write_events(self, request: Request, page: OpenPage) -> None:
         while not page.outbox.closed:
             try:
                 async with asyncio.timeout(_SIGN_OF_LIFE):

@@ -16,7 +16,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.budget import MIB, Budget, NoRoom
 from mcpearl.transports.http_server.gate import Refused, busy
-from mcpearl.transports.http_server.origin import Location, hosts_of
+from mcpearl.transports.http_server.origin import ServedLocation, hosts_of
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _PATH = "/console"
@@ -82,7 +82,7 @@ class _Front:
 
     def __init__(self, site: ConsoleSite, host: str) -> None:
         self._site = site
-        self._location = Location(_PATH, hosts_of(host))
+        self._location = ServedLocation(_PATH, hosts_of(host))
         self._budget = Budget(64 * MIB)
 
     async def serve(self, request: Request) -> None:

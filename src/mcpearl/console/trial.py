@@ -16,8 +16,8 @@ from mcpearl._version import __version__
 from mcpearl.client.client import Client
 from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.console import asking
-from mcpearl.console.actions import Answer, Ask
-from mcpearl.console.outbox import Outbox
+from mcpearl.console.actions import AnswerQuestion, SendRequest
+from mcpearl.console.outbox import PageEvents
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpearlError, McpError
 from mcpearl.protocol.events import Notice
@@ -48,7 +48,7 @@ class Trial:
     """
 
     def __init__(
-        self, target: Reachable, name: str, protocol: str, roots: list[str], outbox: Outbox
+        self, target: Reachable, name: str, protocol: str, roots: list[str], outbox: PageEvents
     ) -> None:
         self._name = name
         self._outbox = outbox
@@ -155,7 +155,7 @@ class Trial:
             del self._questions[number]
             self._outbox.put("question_over", number=number)
 
-    def answer(self, action: Answer) -> None:
+    def answer(self, action: AnswerQuestion) -> None:
         """Answer a question of the server."""
         waiting = self._questions.get(action.question)
         if waiting is None or waiting.done():
@@ -170,7 +170,7 @@ class Trial:
 
     # What the page asks
 
-    def ask(self, action: Ask) -> None:
+    def ask(self, action: SendRequest) -> None:
         """Send a request; the answer goes to the page."""
         if len(self._asks) >= MAX_ASKS:
             raise ValueError(f"{MAX_ASKS} requests are under way; wait, or cancel some")
@@ -185,7 +185,7 @@ class Trial:
         if (task := self._asks.get(id)) is not None:
             task.cancel()
 
-    async def _answered(self, action: Ask) -> None:
+    async def _answered(self, action: SendRequest) -> None:
         def progress(made: ProgressNotificationParams) -> None:
             self._outbox.put_live("progress", id=action.id, **to_builtins(made))
 

@@ -48,7 +48,7 @@ class NotedCall(Struct, frozen=True, gc=False):
     result: str | None
 
 
-class Watch(FastObserver):
+class LiveWatch(FastObserver):
     """The observer behind the live view.
 
     Args:

@@ -48,7 +48,7 @@ class _GoOn(Struct, array_like=True):
     answers: dict[str, dict[str, Any]]
 
 
-class _Failure(Struct, array_like=True):
+class _AwayFailure(Struct, array_like=True):
     code: int
     message: str
     data: Any = None
@@ -111,7 +111,7 @@ class Away:
             return Raw(body)
         if kind == "asked":
             return msgspec.json.decode(body, type=dict[str, InputRequest])
-        failure = msgspec.msgpack.decode(body, type=_Failure)
+        failure = msgspec.msgpack.decode(body, type=_AwayFailure)
         raise McpError(failure.code, failure.message, failure.data)
 
     # The bus
@@ -120,7 +120,7 @@ class Away:
         """Send a message piece by piece; raises `TimeoutError` if the other process does not take it."""
         if len(body) > _MAX_SIZE:
             kind = "error"
-            body = _encode(_Failure(INTERNAL_ERROR, "too large to pass between processes"))
+            body = _encode(_AwayFailure(INTERNAL_ERROR, "too large to pass between processes"))
         count = max(1, -(-len(body) // _PIECE))
         for number in range(count):
             part = body[number * _PIECE : (number + 1) * _PIECE]
@@ -205,9 +205,9 @@ class Away:
         try:
             kind, made = await self._outcome(msgspec.msgpack.decode(body, type=_GoOn))
         except McpError as error:
-            kind, made = "error", _encode(_Failure(error.code, error.message, error.data))
+            kind, made = "error", _encode(_AwayFailure(error.code, error.message, error.data))
         except (McpearlError, msgspec.MsgspecError) as error:
-            kind, made = "error", _encode(_Failure(INTERNAL_ERROR, brief(str(error))))
+            kind, made = "error", _encode(_AwayFailure(INTERNAL_ERROR, brief(str(error))))
         try:
             await self._send(piece.sender, piece.ticket, kind, made)
         except TimeoutError:
@@ -219,8 +219,6 @@ class Away:
         parked = self._upstream.parked.find(wanted.call)
         if parked is None:
             raise McpError(INVALID_PARAMS, "the call this state belongs to is over; start it again")
-        if parked.attended:
-            raise McpError(INVALID_PARAMS, "another request brings answers to this call already")
         parked.take(wanted.answers)
         outcome = await parked.outcome(None)
         if isinstance(outcome, Raw):

@@ -1,18 +1,16 @@
 """What answers the calls for an upstream: lists from what is kept, everything else by forwarding."""
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.gateway.tenants import owner_of
 from mcpearl.protocol.errors import McpearlError, McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
 from mcpearl.protocol.routes import Route, unknown_method
-from mcpearl.runtime.eager import spawn
 from mcpearl.server.composition.context import spelling_of
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering
-from mcpearl.server.registry.pagination import Listing
+from mcpearl.server.registry.pagination import Registered
 from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Result, decode
 from mcpearl.types.capabilities import (
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from mcpearl.gateway.legs import Leg
     from mcpearl.gateway.upstream import Upstream
 
-logger = logging.getLogger("mcpearl.gateway")
 _ROOTS_CHANGED = "notifications/roots/list_changed"
 _NO_SCOPES: frozenset[str] = frozenset()
 _PAGE = 1000  # entries of a page of an upstream's list, which the gateway cuts into its own
@@ -65,8 +62,7 @@ class UpstreamDispatcher:
 
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
-        self._pages: dict[str, tuple[list[Any], Listing[Any]]] = {}
-        self._followed: set[str] = set()  # resources that the shared connection is subscribed to
+        self._pages: dict[str, tuple[list[Any], Registered[Any]]] = {}
         self._mirrored: tuple[Any, dict[str, Mapping[Path, str]]] = (None, {})
 
     # What it is asked
@@ -104,7 +100,7 @@ class UpstreamDispatcher:
     @property
     def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
         """The parameters that the upstream's tools mirror into HTTP headers."""
-        tools = self._upstream.tools()
+        tools = self._upstream.lists.tools()
         if self._mirrored[0] is not tools:
             found: dict[str, Mapping[Path, str]] = {}
             for tool in tools or ():
@@ -150,10 +146,12 @@ class UpstreamDispatcher:
         if leg is not None and kind in leg.own_lists:
             own: Result = result(**{member: await self._own_list(leg, kind)})
             return own
-        items = await self._upstream.listed(kind)
+        items = await self._upstream.lists.listed(kind)
         known = self._pages.get(kind)
         if known is None or known[0] is not items:
-            listing = known[1] if known is not None else Listing(kind, self._upstream.name, _PAGE)
+            listing = (
+                known[1] if known is not None else Registered(kind, self._upstream.name, _PAGE)
+            )
             _renew(listing, items, key)
             known = self._pages[kind] = (items, listing)
         entries, following = known[1].page(call.params.cursor)
@@ -194,7 +192,7 @@ class UpstreamDispatcher:
         return Result()
 
     async def _unsubscribe(self, call: Call, ctx: Context) -> Result:
-        # A shared subscription ends when something changes and no client is left to hear it.
+        # What clients share ends later, when no client is left to hear it (`shared_subscriptions`).
         uri = call.params.uri
         peer_of(ctx).unsubscribe(uri)
         leg = self._upstream.known_leg(call.caller.session)
@@ -230,24 +228,7 @@ class UpstreamDispatcher:
             if tenant.key is not None:
                 await upstream.follow_in_sessions(tenant, uri, ctx)
                 return
-        if uri in self._followed:
-            return
-        client = await self._upstream.shared()
-        await self._ask(client.subscribe(uri))
-        self._followed.add(uri)
-
-    def updated(self, uri: str) -> None:
-        """Take note of a change: a resource that no client follows any more is let go."""
-        if uri in self._followed and not self._upstream.is_followed(uri):
-            self._followed.discard(uri)
-            spawn(asyncio.get_running_loop(), self._let_go(uri))
-
-    async def _let_go(self, uri: str) -> None:
-        try:
-            client = await self._upstream.shared()
-            await client.unsubscribe(uri)
-        except McpearlError as error:
-            logger.debug("`%s`: unsubscribing from %s: %s", self._upstream.name, uri, error)
+        await upstream.subscriptions.follow(uri, owner_of(call_of(ctx), ctx))
 
     async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
         """Read a resource from inside another call."""
@@ -266,7 +247,7 @@ class UpstreamDispatcher:
                 leg.client.notify_roots_changed()
 
 
-def _renew(listing: Listing[Any], items: list[Any], key: str) -> None:
+def _renew(listing: Registered[Any], items: list[Any], key: str) -> None:
     """Put items into a listing; those that stay keep their place."""
     found = {getattr(item, key): item for item in items}
     for gone in listing.keys_but(found):

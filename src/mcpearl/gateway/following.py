@@ -18,20 +18,42 @@ from mcpearl.server.peer import Peer
 from mcpearl.server.subscriptions import RESOURCE_UPDATED
 from mcpearl.types.base import encode
 
+_FEWEST = 64  # resources of a tenant from which on they are looked through
+
+
+class _TenantResources(dict[str, dict[Call, tuple[Peer, str]]]):
+    """The listening calls of one tenant, by the resources they follow."""
+
+    look_at = _FEWEST
+    """How many resources there are when they are looked through next."""
+
 
 class Following:
     """The followed resources of all tenants. Calls that ended are forgotten when they are met."""
 
     def __init__(self) -> None:
-        self._calls: dict[Hashable, dict[str, dict[Call, tuple[Peer, str]]]] = {}
+        self._calls: dict[Hashable, _TenantResources] = {}
 
-    def add(self, tenant: Hashable, uri: str, ctx: Context) -> None:
-        """Note that a listening call follows a resource."""
+    def add(self, tenant: Hashable, uri: str, ctx: Context) -> list[str]:
+        """Note that a listening call follows a resource; return those that no call follows any more.
+
+        Args:
+            tenant: The tenant.
+            uri: The resource.
+            ctx: The context of the call.
+        """
         peer = peer_of(ctx)
         spelled = spelling_of(peer, uri)
-        known = self._calls.setdefault(tenant, {})
+        known = self._calls.get(tenant)
+        if known is None:
+            known = self._calls[tenant] = _TenantResources()
         self._live(known, uri)  # forgets those that ended
         known.setdefault(uri, {})[call_of(ctx)] = (peer, spelled)
+        if len(known) <= known.look_at:
+            return []
+        gone = [each for each in list(known) if not self._live(known, each)]
+        known.look_at = max(_FEWEST, 2 * len(known))
+        return gone
 
     def uris(self, tenant: Hashable) -> list[str]:
         """Return the resources that some call of a tenant follows now."""
@@ -43,9 +65,7 @@ class Following:
             del self._calls[tenant]
         return found
 
-    def _live(
-        self, known: dict[str, dict[Call, tuple[Peer, str]]], uri: str
-    ) -> dict[Call, tuple[Peer, str]]:
+    def _live(self, known: _TenantResources, uri: str) -> dict[Call, tuple[Peer, str]]:
         calls = known.get(uri, {})
         for call, (peer, _) in list(calls.items()):
             if not peer.waits_for(call):
@@ -56,6 +76,9 @@ class Following:
 
     def updated(self, tenant: Hashable, params: Any) -> None:
         """Announce a change that a tenant's session has heard of."""
-        for call, (_, spelled) in list(self._live(self._calls.get(tenant, {}), params.uri).items()):
+        known = self._calls.get(tenant)
+        if known is None:
+            return
+        for call, (_, spelled) in list(self._live(known, params.uri).items()):
             told = replace(params, uri=spelled, meta=subscription_meta(call.id))
             call.outlet.send(codec.encode_notification(RESOURCE_UPDATED, encode(told)))

@@ -285,7 +285,10 @@ class Legs:
         await self.joint(tenant)
         for leg in list(self._of.get(tenant.key, ())):
             await leg.client.subscribe(uri)
-        self._following.add(tenant.key, uri, ctx)
+        for gone in self._following.add(tenant.key, uri, ctx):
+            for leg in list(self._of.get(tenant.key, ())):
+                with suppress(McpearlError):
+                    await leg.client.unsubscribe(gone)
 
     def updated(self, leg: Leg, params: Any) -> None:
         """Announce a change that one of these sessions has heard of."""

@@ -26,7 +26,7 @@ from mcpearl.types.roots import ListRootsRequest
 from mcpearl.types.sampling import CreateMessageRequest
 
 
-class Question(Struct, eq=False):
+class ParkedQuestion(Struct, eq=False):
     """A question of the upstream that has not been answered."""
 
     request: InputRequest
@@ -61,7 +61,7 @@ class ParkedCall:
         self._ended = ended
         self._forget = forget
         self._work: asyncio.Task[Raw]
-        self._questions: dict[str, Question] = {}
+        self._questions: dict[str, ParkedQuestion] = {}
         self._counts: dict[str, int] = {}
         self._news = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
@@ -96,7 +96,7 @@ class ParkedCall:
         self._counts[word] = count = self._counts.get(word, 0) + 1
         key = f"{word}-{count}"
         answer = asyncio.get_running_loop().create_future()
-        self._questions[key] = Question(_request(method, params), kind, answer)
+        self._questions[key] = ParkedQuestion(_request(method, params), kind, answer)
         self._news.set()
         try:
             found: Result = await answer
@@ -106,6 +106,8 @@ class ParkedCall:
 
     def take(self, responses: dict[str, dict[str, Any]] | None) -> None:
         """Hand the client's answers to the upstream's session; raises `McpError` for a wrong one."""
+        if self.attended:
+            raise McpError(INVALID_PARAMS, "another request brings answers to this call already")
         for key, response in (responses or {}).items():
             question = self._questions.get(key)
             if question is None or question.answer.done():

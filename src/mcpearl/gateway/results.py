@@ -17,11 +17,11 @@ _CACHEABLE = frozenset({"resources/read"})
 _HINTS = {"ttlMs": Raw(b"0"), "cacheScope": Raw(b'"private"')}
 
 
-class _Kind(Struct):
+class _ResultKind(Struct):
     result_type: str | None = field(default=None, name="resultType")
 
 
-_kind = msgspec.json.Decoder(_Kind)
+_kind = msgspec.json.Decoder(_ResultKind)
 _members = msgspec.json.Decoder(dict[str, Raw])
 
 

@@ -21,8 +21,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
         connect_timeout: Seconds for opening a connection, and for each answer of the handshake.
         patience: Seconds that lists and calls wait for an upstream that is not connected.
         ask_timeout: Seconds a client has to answer a question of an upstream.
-        max_sessions: Sessions with one upstream that belong to single clients, at once.
+        max_sessions: Sessions with one upstream that belong to single clients, at once. One client gets
+            at most half of those that the others leave; so it is with the next two.
         max_parked: Calls of one upstream that wait for answers of clients without sessions.
+        max_subscriptions: Resources of one upstream that are followed on the shared connection.
         max_offers: Tools, resources or prompts that an upstream may have.
         max_rounds: How often a modern upstream may ask before it answers a call.
         idle: Seconds a session is kept after the call of a client without sessions has ended.
@@ -40,6 +42,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     ask_timeout: float = 300.0
     max_sessions: int = 1000
     max_parked: int = 1000
+    max_subscriptions: int = 50_000
     max_offers: int = 50_000
     max_rounds: int = 16
     idle: float = 300.0

@@ -7,7 +7,6 @@ never leave the gateway.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 
 from mcpearl.client.tasks.shapes import TaskShape
 from mcpearl.gateway.legs import Leg
+from mcpearl.gateway.sending import Sending, reporter
 from mcpearl.gateway.upstream_client import UpstreamClient
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
@@ -47,7 +47,6 @@ from mcpearl.types.tools import Tool, ToolExecution
 if TYPE_CHECKING:
     from mcpearl.gateway.upstream import Upstream
 
-Send = Callable[..., Any]
 _PARK = 100_000.0  # seconds, longer than any task: a call at an upstream cannot be run again
 _LATER = Tasks(after=inf, restart=False, park=_PARK)  # a task when the upstream makes it one
 _OPTIONAL = Tasks(restart=False, park=_PARK)
@@ -87,7 +86,7 @@ class UpstreamTasks:
             return None
         if self._upstream.is_modern:
             return _LATER
-        tools = self._upstream.tools()
+        tools = self._upstream.lists.tools()
         if self._by_name[0] is not tools:
             self._by_name = tools, {tool.name: tool for tool in tools or ()}
         tool = self._by_name[1].get(name)
@@ -102,19 +101,18 @@ class UpstreamTasks:
 
     # Running
 
-    async def at_legacy(self, leg: Leg, call: Call, ctx: Context, send: Send) -> Raw:
-        """Run a call as a task of an upstream of 2025-11-25, and return its result."""
-        wanted = getattr(call.params, "task", None)
-        params = replace(call.params, task=wanted or TaskMetadata())
+    async def at_legacy(self, leg: Leg, call: Call, ctx: Context, sending: Sending) -> Raw:
+        """Run a call of a tool as a task of an upstream of 2025-11-25, and return its result."""
+        params = replace(call.params, task=call.params.task or TaskMetadata())
         sent: list[RequestId] = []
-        reporter: Any = _reporter(ctx)
-        raw: Raw = await send(leg.client.relay, call, params, ctx, reporter, sent.append)
+        report = reporter(ctx)
+        raw = await sending.send(leg.client.relay, call, params, ctx, report, sent.append)
         try:
             id = decode(CreateTaskResult, raw).task.task_id
         except UNREADABLE:
             return raw  # it has run as a call
         leg.tasks[id] = ctx
-        leg.client.keep_progress(sent[-1], reporter)
+        leg.client.keep_progress(sent[-1], report)
         shape = leg.client.task_shape(None)
         mirror = asyncio.get_running_loop().create_task(_mirrored(shape, id, ctx))
         try:
@@ -180,12 +178,12 @@ def is_task(raw: Raw) -> bool:
     if b'"task"' not in bytes(raw):
         return False
     try:
-        return msgspec.json.decode(raw, type=_Kind).resultType == "task"
+        return msgspec.json.decode(raw, type=_TaskResultKind).resultType == "task"
     except UNREADABLE:
         return False
 
 
-class _Kind(msgspec.Struct):
+class _TaskResultKind(msgspec.Struct):
     resultType: str | None = None  # noqa: N815 (as on the wire)
 
 
@@ -209,10 +207,3 @@ def _report(ctx: Context, message: str | None) -> None:
         return
     if run.record.status_message != message:
         run.engine.beside(run.engine.report(run, message))
-
-
-def _reporter(ctx: Context) -> Any:
-    async def report(params: Any) -> None:
-        await ctx.progress(params.progress, params.total, params.message)
-
-    return report

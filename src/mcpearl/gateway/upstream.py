@@ -9,26 +9,29 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
-from mcpearl.gateway.forwarding import Forwarding, declared
-from mcpearl.gateway.legs import BETWEEN_CHANGES, Leg, Legs
+from mcpearl.gateway.forwarding import Forwarding
+from mcpearl.gateway.legs import Leg, Legs
+from mcpearl.gateway.lists import UpstreamLists, first_line
 from mcpearl.gateway.parked import ParkedCalls
+from mcpearl.gateway.presenting import declared
+from mcpearl.gateway.sending import Sending
 from mcpearl.gateway.settings import Access, UpstreamSettings
+from mcpearl.gateway.shared_subscriptions import SharedSubscriptions
 from mcpearl.gateway.tasks import UpstreamTasks
 from mcpearl.gateway.tenants import Tenant, owner_of, tenant_of
 from mcpearl.gateway.trust import guard_of
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
-from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
-from mcpearl.host.records import HostChange, Kind, ServerStatus
+from mcpearl.host.records import HostChange, ServerStatus
 from mcpearl.protocol.errors import (
     ConnectionLost,
     LimitReached,
@@ -36,7 +39,7 @@ from mcpearl.protocol.errors import (
     McpError,
     RequestTimeout,
 )
-from mcpearl.protocol.events import Call, Notice
+from mcpearl.protocol.events import Call, Caller, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
@@ -50,13 +53,10 @@ from mcpearl.server.tasks.options import Tasks
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.prompts import Prompt
-from mcpearl.types.resources import Resource, ResourceTemplate
-from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.gateway")
-LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
 _UPDATED = "notifications/resources/updated"
+T = TypeVar("T")
 
 
 class Upstream:
@@ -98,10 +98,13 @@ class Upstream:
         self.state_ttl = 600.0
         """Seconds a parked call waits for its client."""
         self.tasks = UpstreamTasks(self)
-        self.forwarding = Forwarding(self)
+        self.subscriptions = SharedSubscriptions(self)
+        self.sending = Sending(self)
+        self.forwarding = Forwarding(self, self.sending)
         self.dispatcher = UpstreamDispatcher(self)
         self.dispatch: Dispatch = self.dispatcher.dispatch
-        self.catalog = self
+        self.lists = UpstreamLists(self, self._announce)
+        self.catalog = self.lists
         self.is_modern: bool | None = None
         """Whether the upstream is of the modern era; None until it was connected to."""
         self.is_stateless = False
@@ -120,10 +123,6 @@ class Upstream:
         self._legs = Legs(entry.name, settings, self._leg_client)
         self._member: Member | None = None
         self._outer: list[Enclosing] = []
-        self._known: dict[Kind, list[Any]] = {}  # as read last
-        self._stale: set[Kind] = set()
-        self._news = asyncio.Event()
-        self._listed = asyncio.Event()  # set once the first lists were read, or could not be
 
     def _make_breaker(self) -> Breaker:
         return Breaker(
@@ -153,13 +152,16 @@ class Upstream:
         """Keep the upstream connected, or tried again, inside the block."""
         loop = asyncio.get_running_loop()
         self.home = f"{os.getpid()}-{clock.token(6)}"
-        self._listed, self._news = asyncio.Event(), asyncio.Event()
         self.breaker = self._make_breaker()
-        lists = {kind: KeptList(kind, self.settings.max_offers, _as_it_is) for kind in LISTED}
         member = self._member = Member(
-            self.entry, self._shared_client, lists, self.settings.reconnect, self._told, lazy=False
+            self.entry,
+            self._shared_client,
+            self.lists.begin(),
+            self.settings.reconnect,
+            self._told,
+            lazy=False,
         )
-        work = [loop.create_task(member.run()), loop.create_task(self._renew(member))]
+        work = [loop.create_task(member.run()), loop.create_task(self.lists.renew(member))]
         if self._outer:
             self.away = Away(self, self._outer[0].bus)
             self.state_ttl = self._outer[0].core.state_ttl
@@ -168,7 +170,7 @@ class Upstream:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.settings.patience):
                         await member.settled()
-                        await self._listed.wait()  # what it can do is known then
+                        await self.lists.first_read()  # what it can do is known then
             yield
         finally:
             for each in work:
@@ -185,7 +187,7 @@ class Upstream:
         return self._client(
             capabilities=QUIET,
             on_notification=self._noticed,
-            heard=self.forwarding.logs.heard,
+            heard=self.sending.logs.heard,
             on_state=member.entered,
         )
 
@@ -205,23 +207,22 @@ class Upstream:
 
     def _told(self, change: HostChange) -> None:
         """Take what changed: the connection, or a list."""
-        if change.what == "state":
-            client = None if self._member is None else self._member.client
-            if change.status.state == "ready" and isinstance(client, UpstreamClient):
-                self.is_modern = client.era == "modern"
-                self.is_stateless = self._keeps_nothing(client)
-                self.version = client.protocol_version
-                self.capabilities = client.server_capabilities
-                self.instructions = client.instructions
-                if self._introduced is not None:
-                    self._introduced()
-                self._stale.update(LISTED)
-            elif change.status.state == "down":
-                self._listed.set()
-                self._announce("tools", "prompts", "resources")
-        else:
-            self._stale.update(_kinds_of(change.what))
-        self._news.set()
+        if change.what != "state":
+            self.lists.changed(change.what)
+            return
+        client = self.client
+        if change.status.state == "ready" and client is not None:
+            self.is_modern = client.era == "modern"
+            self.is_stateless = self._keeps_nothing(client)
+            self.version = client.protocol_version
+            self.capabilities = client.server_capabilities
+            self.instructions = client.instructions
+            if self._introduced is not None:
+                self._introduced()
+            self.lists.reconnected()
+            self.subscriptions.reconnected(client)
+        elif change.status.state == "down":
+            self.lists.down()
 
     def _keeps_nothing(self, client: UpstreamClient) -> bool:
         """Whether all clients may share sessions with it."""
@@ -243,72 +244,14 @@ class Upstream:
         if notice.method == _UPDATED:
             for outer in self._outer:
                 outer.resource_updated(notice.params.uri)
-            self.dispatcher.updated(notice.params.uri)
+            self.subscriptions.updated(notice.params.uri)
         elif self._member is not None:
             self._member.noticed(notice)
-
-    # Lists
-
-    async def _renew(self, member: Member) -> None:
-        """Read lists when they changed, one after the other, and announce what is new."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            stale, self._stale = [kind for kind in LISTED if kind in self._stale], set()
-            if member.status().state != "ready" or not stale:
-                continue
-            changed = await asyncio.gather(*(self._read(member, kind) for kind in stale))
-            self._listed.set()
-            self._announce(*dict.fromkeys(kind for kind in changed if kind is not None))
-            await asyncio.sleep(BETWEEN_CHANGES)
-
-    async def _read(self, member: Member, kind: Kind) -> str | None:
-        """Read a list; return what it is announced as if it changed."""
-        try:
-            found = await member.listed(kind)
-        except Exception as error:
-            logger.warning("`%s` does not list its %s: %s", self.name, kind, error)
-            if not isinstance(error, McpearlError):
-                logger.debug("the reason", exc_info=error)
-            found = [] if isinstance(error, McpError) else self._known.get(kind, [])
-        if kind == "tools":
-            found = self.tasks.announced(found)
-        if self._known.get(kind) == found:
-            return None
-        self._known[kind] = found
-        return "resources" if kind == "resource_templates" else kind
 
     def _announce(self, *kinds: str) -> None:
         for kind in kinds:
             for outer in self._outer:
                 outer.list_changed(kind)
-
-    async def listed(self, kind: Kind) -> list[Any]:
-        """Return a list as it was read last; raises why there is none."""
-        if not self._listed.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.patience):
-                    await self._listed.wait()
-        state = self.status
-        if state.state != "ready" or kind not in self._known:
-            raise ConnectionLost(_in_short(state.reason) or "it has not listed anything yet")
-        return self._known[kind]
-
-    def tools(self) -> Sequence[Tool] | None:
-        """Return the tools as read last; None before that."""
-        return self._known.get("tools")
-
-    def prompts(self) -> Sequence[Prompt] | None:
-        """Return the prompts as read last; None before that."""
-        return self._known.get("prompts")
-
-    def resources(self) -> Sequence[Resource] | None:
-        """Return the resources as read last; None before that."""
-        return self._known.get("resources")
-
-    def templates(self) -> Sequence[ResourceTemplate] | None:
-        """Return the resource templates as read last; None before that."""
-        return self._known.get("resource_templates")
 
     # As a part
 
@@ -341,11 +284,12 @@ class Upstream:
 
     async def until_known(self) -> bool:
         """Wait for the first connection; return whether the upstream is modern."""
-        await self._shared()
+        await self.shared()
         assert self.is_modern is not None
         return self.is_modern
 
-    async def _shared(self) -> UpstreamClient:
+    async def shared(self) -> UpstreamClient:
+        """Return the client of the shared connection, once there is one."""
         if self._member is None:
             raise self._not_there("the gateway is not running")
         try:
@@ -357,11 +301,7 @@ class Upstream:
 
     def _not_there(self, reason: str) -> McpError:
         data = {"server": self.name, "mayHaveRun": False}
-        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {_in_short(reason)}", data)
-
-    async def shared(self) -> UpstreamClient:
-        """Return the client of the shared connection."""
-        return await self._shared()
+        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {first_line(reason)}", data)
 
     def tenant_of(self, call: Call, ctx: Context) -> Tenant:
         """Return whom sessions with this upstream are for, of a client that has none."""
@@ -383,25 +323,30 @@ class Upstream:
             with suppress(McpearlError):
                 await client.set_log_level(level)
 
+    async def follow_level(self, leg: Leg, caller: Caller) -> None:
+        """Have the upstream send log messages in a session as the client wants them."""
+        if caller.log_level != leg.level:
+            leg.level = caller.log_level
+            if caller.log_level is not None:
+                await self.set_level(leg.client, caller.log_level)
+
     async def joint_leg(self, tenant: Tenant) -> Leg:
         """Return the session for all calls of a client that has none and cannot be asked."""
-        try:
-            leg = await self._legs.joint(tenant)
-        except McpError:
-            raise
-        except McpearlError as error:
-            raise self._not_opened(error) from None
+        leg = await self._opened(self._legs.joint(tenant))
         leg.used = True
         return leg
 
     async def leg_of(self, call: Call, ctx: Context, session: Session) -> Leg:
         """Return the session of a legacy client with this upstream."""
+        known = self._legs.known(session)
+        if known is not None:
+            return known
+        capabilities, owner = declared(call.caller), owner_of(call, ctx)
+        return await self._opened(self._legs.of_session(session, capabilities, owner))
+
+    async def _opened(self, opening: Awaitable[T]) -> T:
         try:
-            known = self._legs.known(session)
-            if known is not None:
-                return known
-            capabilities, owner = declared(call.caller), owner_of(call, ctx)
-            return await self._legs.of_session(session, capabilities, owner)
+            return await opening
         except McpError:
             raise
         except McpearlError as error:
@@ -415,25 +360,15 @@ class Upstream:
 
     async def follow_in_sessions(self, tenant: Tenant, uri: str, ctx: Context) -> None:
         """Have the sessions of a client that has none itself announce changes of a resource."""
-        try:
-            await self._legs.follow(tenant, uri, ctx)
-        except McpError:
-            raise
-        except McpearlError as error:
-            raise self._not_opened(error) from None
+        await self._opened(self._legs.follow(tenant, uri, ctx))
 
     def known_leg(self, session: Session | None) -> Leg | None:
         """Return the session of a legacy client with this upstream, if there is one."""
         return self._legs.known(session)
 
-    async def lend(self, tenant: Tenant, capabilities: ClientCapabilities, key: bytes) -> Leg:
+    def lend(self, tenant: Tenant, capabilities: ClientCapabilities, key: bytes) -> Awaitable[Leg]:
         """Lend a session for a call of a client that has none."""
-        try:
-            return await self._legs.lend(tenant, capabilities, key)
-        except McpError:
-            raise
-        except McpearlError as error:
-            raise self._not_opened(error) from None
+        return self._opened(self._legs.lend(tenant, capabilities, key))
 
     def give_back(self, leg: Leg, tenant: Tenant, key: bytes) -> None:
         """Take back a session that was lent."""
@@ -475,23 +410,3 @@ class Upstream:
             raise self._not_known()
         found = identity(principal)
         return await found if inspect.isawaitable(found) else found
-
-
-def _as_it_is(items: list[Any]) -> list[Any]:
-    return items
-
-
-def _kinds_of(what: str) -> tuple[Kind, ...]:
-    match what:
-        case "tools":
-            return ("tools",)
-        case "prompts":
-            return ("prompts",)
-        case "resources":
-            return ("resources", "resource_templates")
-    return ()
-
-
-def _in_short(reason: str | None) -> str:
-    """Return what clients are told of a reason: what a process wrote to stderr is not for them."""
-    return (reason or "").partition("\n")[0]

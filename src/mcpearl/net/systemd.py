@@ -62,7 +62,7 @@ def notify(state: str) -> None:
             pass  # a manager that is away cannot be told
 
 
-class Watchdog:
+class SystemdWatchdog:
     """Tells systemd that the loop runs, twice in the time it waits for that (`WatchdogSec=`)."""
 
     def __init__(self) -> None:

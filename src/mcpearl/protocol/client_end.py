@@ -22,7 +22,7 @@ from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import COMPLETE, INPUT_REQUIRED, LISTEN, Presentation
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.protocol.routes import NOTICES_TO_CLIENT, TO_CLIENT, Route, unknown_method
 from mcpearl.protocol.versions import NEWEST, NEWEST_LEGACY, Version
 from mcpearl.types.base import Implementation, Result, decode, encode
@@ -85,7 +85,7 @@ class ClientEnd(End):
 
     def initialize(
         self, waiter: Any, now: float, timeout: float, version: Version = NEWEST_LEGACY
-    ) -> tuple[Entry, bytes]:
+    ) -> tuple[PendingRequest, bytes]:
         """Begin a legacy session; return the pending entry and the bytes to send."""
         self.lifecycle.take(Step.INITIALIZE)
         self.agreed = None
@@ -192,7 +192,7 @@ class ClientEnd(End):
         *,
         progress: bool = False,
         meta: dict[str, Any] | None = None,
-    ) -> tuple[Entry, bytes]:
+    ) -> tuple[PendingRequest, bytes]:
         """Encode a request in the agreed version; return the pending entry and the bytes to send."""
         own = getattr(params, "meta", None)
         if own is not None:
@@ -219,7 +219,7 @@ class ClientEnd(End):
         progress: bool,
         presentation: Presentation | None,
         meta: dict[str, Any] | None,
-    ) -> tuple[Entry, bytes]:
+    ) -> tuple[PendingRequest, bytes]:
         """Encode a request on behalf of another client, whose params are encoded and have no `_meta`.
 
         `presentation` describes that client to a modern server, in place of this one.
@@ -236,7 +236,7 @@ class ClientEnd(End):
             self.pending.discard(entry.id)
             raise
 
-    def listen(self, params: Struct, waiter: Any) -> tuple[Entry, bytes]:
+    def listen(self, params: Struct, waiter: Any) -> tuple[PendingRequest, bytes]:
         """Open a subscription: a request that is answered only when the subscription ends."""
         return self.request(LISTEN, params, waiter, 0.0, inf)
 

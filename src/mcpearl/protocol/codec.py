@@ -4,6 +4,7 @@ The envelope is decoded once and leaves `params`, `result` and `error` raw; the 
 message decodes them into their types. Encoding splices bodies that are already encoded.
 """
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -146,6 +147,19 @@ def encode_result(id: RequestId, result: bytes, members: bytes = b"") -> bytes:
     if len(message) <= SHALLOW and _LF not in message and _CR not in message:
         return message
     return _checked(message)
+
+
+# An answer, as far as its first bytes say so.
+_ANSWER = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,'
+    rb'\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"'
+)
+
+
+def answered_by(head: bytes) -> int | None:
+    """Return the id of the request that a message answers by its first bytes; None if unknown."""
+    found = _ANSWER.match(head)
+    return None if found is None else int(found[1])
 
 
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:

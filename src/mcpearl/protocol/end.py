@@ -27,7 +27,7 @@ from mcpearl.protocol.events import (
 )
 from mcpearl.protocol.lifecycle import EndRole, Lifecycle
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.pending import Entry, Pending
+from mcpearl.protocol.pending import Pending, PendingRequest
 from mcpearl.protocol.routes import Route
 from mcpearl.types.base import PROGRESS_TOKEN_KEY, RequestId
 from mcpearl.types.jsonrpc import (
@@ -83,10 +83,10 @@ class End:
         try:
             return self._requested(envelope, batch)
         except McpError as error:
-            return Reply(codec.encode_error(envelope.id, error), refused=True)
+            return Reply(codec.encode_error(envelope.id, error), True, envelope.method)
         except RecursionError:
             too_deep = McpError(INVALID_PARAMS, "Invalid params: nested too deeply")
-            return Reply(codec.encode_error(envelope.id, too_deep), refused=True)
+            return Reply(codec.encode_error(envelope.id, too_deep), True, envelope.method)
 
     def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:
         raise NotImplementedError
@@ -114,7 +114,7 @@ class End:
             return Reply(codec.encode_error(None, error), refused=True)  # a batch, or no message
         if envelope.method is UNSET or envelope.id is UNSET:
             return Ignored(error.message)
-        return Reply(codec.encode_error(envelope.id, error), refused=True)
+        return Reply(codec.encode_error(envelope.id, error), True, envelope.method)
 
     def refuse_frame(self, reason: str) -> Event:
         """Answer bytes the framing could not make a message of."""
@@ -243,7 +243,7 @@ class End:
 
     # Asking
 
-    def abandon(self, entry: Entry, reason: str) -> bytes:
+    def abandon(self, entry: PendingRequest, reason: str) -> bytes:
         """Give up on a request of ours; return the bytes that tell the peer."""
         self.pending.discard(entry.id)
         body = b'{"requestId":%d,"reason":%b}' % (entry.id, codec.encode_text(reason))

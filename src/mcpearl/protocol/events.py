@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import answer_too_large, no_room_for_answer
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.protocol.versions import Version
 from mcpearl.types.base import Implementation, RequestId
 from mcpearl.types.capabilities import ClientCapabilities
@@ -182,7 +182,7 @@ class Notice(Struct, gc=False):
 class Answer(Struct):
     """The outcome of a request of ours: `result` or `error`, never both."""
 
-    entry: Entry
+    entry: PendingRequest
     result: Raw | None = None
     error: ErrorObject | None = None
 
@@ -201,6 +201,8 @@ class Reply(Struct):
 
     message: bytes
     refused: bool = False
+    method: str = ""
+    """That of the request; empty for one that could not be read, and for the answers of a batch."""
 
 
 class Opened(Struct):

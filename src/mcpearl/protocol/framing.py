@@ -12,6 +12,7 @@ from msgspec import Struct
 
 _DISCARD_STEP = 64 * 1024
 MAX_HEADER = 4096
+_HEAD = 200  # bytes that are kept of a line that is too long
 _CR = 13
 
 
@@ -19,6 +20,8 @@ class FrameError(Struct, frozen=True):
     """Bytes that are not a message, and the reason."""
 
     reason: str
+    head: bytes = b""
+    """How a line that is too long begins."""
 
 
 Frame = bytes | FrameError
@@ -68,7 +71,7 @@ class NewlineFramer:
         rest = lines.pop()
         for line in lines:
             if len(line) > self._max:
-                frames.append(_too_long(self._max))
+                frames.append(_too_long(self._max, line))
             elif line and not line.isspace():
                 frames.append(line[:-1] if line[-1] == _CR else line)
         if rest:
@@ -80,9 +83,9 @@ class NewlineFramer:
         if self._discarding:
             return
         if len(self._tail) + len(part) > self._max:
+            frames.append(_too_long(self._max, bytes(self._tail[:_HEAD]) + part[:_HEAD]))
             self._tail = bytearray()
             self._discarding = True
-            frames.append(_too_long(self._max))
         else:
             self._tail += part
 
@@ -275,5 +278,6 @@ def framer_named(name: str, max_message: int) -> Framer:
     return FRAMERS[name](max_message)
 
 
-def _too_long(limit: int) -> FrameError:
-    return FrameError(f"message is over the limit of {limit} bytes")
+def _too_long(limit: int, line: bytes = b"") -> FrameError:
+    head = line[: min(limit, _HEAD)]
+    return FrameError(f"message is over the limit of {limit} bytes", head)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from mcpearl.protocol.errors import LimitReached
 
 
-class Entry(Struct, eq=False):
+class PendingRequest(Struct, eq=False):
     """A request waiting for its answer."""
 
     id: int
@@ -47,7 +47,7 @@ class Pending:
 
     def __init__(self, limit: int = 10_000) -> None:
         self.limit = limit
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, PendingRequest] = {}
         self._deadlines: list[tuple[float, int]] = []  # a heap; stale pairs are dropped lazily
         self._first = self._next = 1
         self.late = 0  # answers that arrived after their entry had left
@@ -65,7 +65,7 @@ class Pending:
 
     def add(
         self, method: str, waiter: Any, now: float, timeout: float, max_timeout: float | None = None
-    ) -> Entry:
+    ) -> PendingRequest:
         """Add a request with a new id and a deadline. Ids are never reused on a connection."""
         if len(self._entries) >= self.limit:
             raise LimitReached(
@@ -79,7 +79,7 @@ class Pending:
             hard = now + max_timeout
             if hard < deadline:
                 deadline = hard
-        entry = Entry(id, method, waiter, timeout, deadline, hard, hard - now)
+        entry = PendingRequest(id, method, waiter, timeout, deadline, hard, hard - now)
         self._entries[id] = entry
         if deadline == inf:
             return entry
@@ -88,7 +88,7 @@ class Pending:
             self._compact()
         return entry
 
-    def resolve(self, id: object) -> Entry | None:
+    def resolve(self, id: object) -> PendingRequest | None:
         """Remove and return the entry of an answer. If there is none, count it and return None."""
         entry = self._entries.pop(id, None) if type(id) is int else None
         if entry is None:
@@ -98,15 +98,15 @@ class Pending:
                 self.unknown += 1
         return entry
 
-    def get(self, id: object) -> Entry | None:
+    def get(self, id: object) -> PendingRequest | None:
         """Return the entry with this id without removing it."""
         return self._entries.get(id) if type(id) is int else None
 
-    def discard(self, id: int) -> Entry | None:
+    def discard(self, id: int) -> PendingRequest | None:
         """Remove an entry that this side no longer waits for."""
         return self._entries.pop(id, None)
 
-    def progress(self, token: object, now: float) -> Entry | None:
+    def progress(self, token: object, now: float) -> PendingRequest | None:
         """Extend a deadline, up to its maximum, because the peer reported progress."""
         entry = self.get(token)
         if entry is not None and entry.deadline != inf:
@@ -119,7 +119,7 @@ class Pending:
         if entry is not None:
             entry.deadline = entry.hard_deadline = inf
 
-    def release(self, id: object, now: float) -> Entry | None:
+    def release(self, id: object, now: float) -> PendingRequest | None:
         """Start the clock of a held entry, from the beginning."""
         entry = self.get(id)
         if entry is None or entry.deadline != inf:
@@ -149,7 +149,7 @@ class Pending:
                 return deadline
         return None
 
-    def expire(self, now: float, waited_until: float = -inf) -> list[Entry]:
+    def expire(self, now: float, waited_until: float = -inf) -> list[PendingRequest]:
         """Remove and return every entry whose deadline has passed.
 
         Args:
@@ -157,7 +157,7 @@ class Pending:
             waited_until: When the peer last waited for an answer of this side. Until then no deadline
                 but the maximum has run.
         """
-        expired: list[Entry] = []
+        expired: list[PendingRequest] = []
         while True:
             deadline = self.next_deadline()
             if deadline is None or deadline > now:
@@ -170,7 +170,7 @@ class Pending:
             heappop(self._deadlines)
             expired.append(self._entries.pop(entry.id))
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[PendingRequest]:
         """Remove and return all entries, because the connection is lost."""
         entries = list(self._entries.values())
         self._entries.clear()

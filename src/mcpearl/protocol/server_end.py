@@ -32,9 +32,9 @@ from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
-from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.protocol.routes import NOTICES_TO_SERVER, Route, unknown_method
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -76,16 +76,16 @@ class ServerEnd(End):
         self.reception = modern.CallerReader(offer.versions, principal)
         self.lifecycle.take(Step.CONNECT)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EndSnapshot:
         """Return what the session agreed on. There must be one: `initialize` was answered."""
         caller = self.caller
         assert caller is not None
         ready = self.lifecycle.phase is not Phase.INITIALIZING
-        return Snapshot(
+        return EndSnapshot(
             caller.version.name, caller.client, caller.capabilities, caller.log_level, ready
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: EndSnapshot) -> None:
         """Continue a session that began at another end. This end must be a new one."""
         self.lifecycle.take(Step.INITIALIZE)
         self.caller = Caller(
@@ -165,7 +165,7 @@ class ServerEnd(End):
     def _open(self, id: RequestId, method: str, params: Any, batch: Batch | None) -> Event:
         """Answer what may come before a session is ready: `ping`, and `initialize` itself."""
         if method == "ping":
-            return Reply(codec.encode_result(id, b"{}"))
+            return Reply(codec.encode_result(id, b"{}"), method=method)
         if batch is not None:
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         if not self.offer.legacy_versions:
@@ -182,7 +182,7 @@ class ServerEnd(End):
             members, body = self.stamp.encode(discovered, caller.version)
         elif method == "logging/setLevel":
             caller.log_level = params.level
-        return Reply(codec.encode_result(id, body, members))
+        return Reply(codec.encode_result(id, body, members), method=method)
 
     def _refuse_notice(self, method: str) -> str | None:
         # A modern client may cancel, and notify an extension, whatever the session beside it is in.
@@ -220,7 +220,7 @@ class ServerEnd(End):
 
     def ask(
         self, method: str, params: Struct, waiter: Any, now: float, timeout: float
-    ) -> tuple[Entry, bytes]:
+    ) -> tuple[PendingRequest, bytes]:
         """Send a request to a legacy client: the entry that waits and the bytes to send."""
         assert self.caller is not None
         body = encode(narrow(params, self.caller.version.name))
@@ -263,12 +263,12 @@ class SoloEnd(ServerEnd):
         return call
 
 
-class _Meta(Struct):
+class _VersionMeta(Struct):
     version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
 
 
 class _OnlyMeta(Struct):
-    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
+    meta: _VersionMeta | UnsetType = field(default=UNSET, name="_meta")
 
 
 _read_meta = msgspec.json.Decoder(_OnlyMeta).decode

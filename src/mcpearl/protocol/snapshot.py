@@ -6,7 +6,7 @@ from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities
 
 
-class Snapshot(Struct, frozen=True):
+class EndSnapshot(Struct, frozen=True):
     """The lasting state of a server's end. Requests in flight are not part of it."""
 
     version: str

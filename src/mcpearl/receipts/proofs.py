@@ -10,10 +10,10 @@ from mcpearl.receipts.keys import parse_keys
 from mcpearl.receipts.records import Salts
 from mcpearl.receipts.verifier import (
     PROOF,
-    Head,
-    Key,
     Log,
     Segment,
+    SignedHead,
+    VerifierKey,
     add_leaf,
     load_keys,
     root_of,
@@ -57,7 +57,7 @@ def unfinished(folder: Path) -> list[Shown]:
     return list(begun.values())
 
 
-def prove(folder: Path, wanted: str, keys: list[Key] | None = None) -> dict[str, str]:
+def prove(folder: Path, wanted: str, keys: list[VerifierKey] | None = None) -> dict[str, str]:
     """Return proofs for one record, by its number, or for the records of a call, by the call's id.
 
     The log is verified on the way. Raises `Fault` if it is not as it was written, and `NoSuchRecord`.
@@ -92,7 +92,7 @@ def _call_of(entry: bytes) -> Any:
     return json.loads(entry[_HASH:]).get("call")
 
 
-def _proof(number: int, entry: bytes, leaves: bytearray, head: Head) -> str:
+def _proof(number: int, entry: bytes, leaves: bytearray, head: SignedHead) -> str:
     path = "".join(f"{_text(step)}\n" for step in _path(number, 0, head.size, leaves))
     signatures = "".join(
         f"\N{EM DASH} {name} {_text(signature)}\n" for name, signature in head.signatures

@@ -36,19 +36,19 @@ class _Error(Struct):
     code: int
 
 
-class _Opened(Struct, rename="camel"):
+class _OpenedSession(Struct, rename="camel"):
     protocol_version: str = ""
 
 
-class _Answer(Struct):
+class _OwnAnswer(Struct):
     """What is recorded of an answer that the protocol gave itself."""
 
     id: int | str | None = None
     error: _Error | None = None
-    result: _Opened | None = None
+    result: _OpenedSession | None = None
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_answer = msgspec.json.Decoder(_OwnAnswer).decode
 
 
 class Recorder:

@@ -27,7 +27,7 @@ Ended = tuple[int, float, float, str | None, bytes | str]
 Entry = Began | Ended | dict[str, Any]
 
 
-class Begin(Struct, tag="begin", tag_field="kind", omit_defaults=True):
+class BeginRecord(Struct, tag="begin", tag_field="kind", omit_defaults=True):
     """The record before a call."""
 
     call: str
@@ -44,7 +44,7 @@ class Begin(Struct, tag="begin", tag_field="kind", omit_defaults=True):
     issuer: str | UnsetType = UNSET
 
 
-class End(Struct, tag="end", tag_field="kind", omit_defaults=True):
+class EndRecord(Struct, tag="end", tag_field="kind", omit_defaults=True):
     """The record after a call."""
 
     call: str
@@ -55,20 +55,20 @@ class End(Struct, tag="end", tag_field="kind", omit_defaults=True):
     task: str | UnsetType = UNSET
 
 
-class _Meta(Struct):
+class _TraceMeta(Struct):
     traceparent: Any = None
 
 
-class _Params(Struct, rename="camel"):
+class _RecordedParams(Struct, rename="camel"):
     """What params say about their call."""
 
     name: Any = None
     uri: Any = None
     task_id: Any = None
-    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+    meta: _TraceMeta | None = msgspec.field(default=None, name="_meta")
 
 
-class _Result(Struct, rename="camel"):
+class _RecordedResult(Struct, rename="camel"):
     """What a result says about how its call ended."""
 
     is_error: Any = False
@@ -77,8 +77,8 @@ class _Result(Struct, rename="camel"):
     task: Any = None
 
 
-_read_params = msgspec.json.Decoder(_Params).decode
-_read_result = msgspec.json.Decoder(_Result).decode
+_read_params = msgspec.json.Decoder(_RecordedParams).decode
+_read_result = msgspec.json.Decoder(_RecordedResult).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -147,13 +147,13 @@ class Formatter:
         id: Any,
         params: bytes | list[Any],
         principal: list[Any] | None,
-    ) -> Begin:
+    ) -> BeginRecord:
         digest = ""
         if type(params) is list:  # large ones were looked at before
             digest, name, task, trace = params
         else:
             name, task, trace = about_call(params)  # type: ignore[arg-type]
-        record = Begin(
+        record = BeginRecord(
             f"{self._run}{number}",
             at,
             method,
@@ -173,7 +173,7 @@ class Formatter:
 
     def _end(
         self, number: int, at: float, duration: float, outcome: str | None, answer: Any
-    ) -> End:
+    ) -> EndRecord:
         digest = task = ""
         if type(answer) is list:
             digest, task = answer
@@ -182,7 +182,7 @@ class Formatter:
                 outcome, answer = split(answer)
             if outcome == "result":
                 outcome, task = about_result(answer)
-        return End(
+        return EndRecord(
             f"{self._run}{number}",
             at,
             int(duration * 1e6) / 1e6,

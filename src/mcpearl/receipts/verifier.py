@@ -30,11 +30,11 @@ NOTHING = bytes(32)  # stands for the record before the first
 DASH = "\N{EM DASH} "
 
 
-class Fault(Exception):
+class Discrepancy(Exception):
     """Something is not as it was written; the text says what, and where."""
 
 
-class Key:
+class VerifierKey:
     """A key that heads may be signed with, from its text `name+id+key`."""
 
     def __init__(self, text: str) -> None:
@@ -58,7 +58,7 @@ class Key:
         return True
 
 
-class Head(NamedTuple):
+class SignedHead(NamedTuple):
     """A signed head of a log (c2sp.org/tlog-checkpoint)."""
 
     origin: str
@@ -68,10 +68,10 @@ class Head(NamedTuple):
     signatures: list[tuple[str, bytes]]
 
     @classmethod
-    def parse(cls, note: bytes) -> "Head":
-        """Read a signed note; raises `Fault` if it is none."""
+    def parse(cls, note: bytes) -> "SignedHead":
+        """Read a signed note; raises `Discrepancy` if it is none."""
         if len(note) > LARGEST_NOTE:
-            raise Fault("it is too long for a signed head")
+            raise Discrepancy("it is too long for a signed head")
         try:
             text, separator, signed = note.decode().rpartition(f"\n\n{DASH}")
             origin, size, root, *more = text.split("\n")
@@ -83,21 +83,21 @@ class Head(NamedTuple):
                 raise ValueError
             return cls(origin, int(size), _hash(root), f"{text}\n".encode(), signatures)
         except ValueError:
-            raise Fault("it is not a signed head") from None
+            raise Discrepancy("it is not a signed head") from None
 
-    def check(self, keys: list[Key]) -> None:
+    def check(self, keys: list[VerifierKey]) -> None:
         """Raise unless it is signed by one of the keys, and no signature of theirs is wrong."""
         found = False
         for name, signature in self.signatures:
             for key in keys:
                 if key.name == name and key.id == signature[:4]:
                     if not key.has_signed(self.text, signature[4:]):
-                        raise Fault(f"the signature of {name} is not valid")
+                        raise Discrepancy(f"the signature of {name} is not valid")
                     found = True
         if not found:
-            raise Fault("it is not signed by a key that is trusted")
+            raise Discrepancy("it is not signed by a key that is trusted")
         if self.origin != keys[0].name:
-            raise Fault(f"it is of another log: {self.origin!r}")
+            raise Discrepancy(f"it is of another log: {self.origin!r}")
 
 
 def _signature(line: str) -> tuple[str, bytes]:
@@ -160,11 +160,11 @@ def root_of(subtrees: list[bytes]) -> bytes:
 def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes:
     """Return the root that an inclusion proof leads to (RFC 9162, section 2.1.3.2)."""
     if index >= size:
-        raise Fault(f"record {index} is not in a log of {size}")
+        raise Discrepancy(f"record {index} is not in a log of {size}")
     node, last, root = index, size - 1, leaf
     for step in path:
         if last == 0:
-            raise Fault("the proof is too long")
+            raise Discrepancy("the proof is too long")
         if node & 1 or node == last:
             root = node_hash(step, root)
             while not node & 1 and node:
@@ -173,7 +173,7 @@ def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> byt
             root = node_hash(root, step)
         node, last = node >> 1, last >> 1
     if last:
-        raise Fault("the proof is too short")
+        raise Discrepancy("the proof is too short")
     return root
 
 
@@ -187,23 +187,25 @@ class Segment:
         self.path = path
         self.first = int(path.stem)
 
-    def heads(self, *, is_last: bool) -> list[Head]:
+    def heads(self, *, is_last: bool) -> list[SignedHead]:
         """Return the heads in order; the very last one may be incomplete, and is left out then."""
         path = self.path.with_suffix(".heads")
         try:
             notes = path.read_bytes()
         except FileNotFoundError:
-            raise Fault(f"{path.name} is missing") from None
+            raise Discrepancy(f"{path.name} is missing") from None
         pieces = notes.split(b"\n\n")  # text and signatures in turn
         rest = pieces[len(pieces) - 1 & ~1 :]
         if rest != [b""] and not (is_last and _is_torn_head(b"\n\n".join(rest))):
-            raise Fault(f"{path.name} does not end with a signed head")
+            raise Discrepancy(f"{path.name} does not end with a signed head")
         heads = []
         for number in range(0, len(pieces) - 2, 2):
             try:
-                heads.append(Head.parse(pieces[number] + b"\n\n" + pieces[number + 1] + b"\n"))
-            except Fault as fault:
-                raise Fault(f"{path.name}, head {number // 2 + 1}: {fault}") from None
+                heads.append(
+                    SignedHead.parse(pieces[number] + b"\n\n" + pieces[number + 1] + b"\n")
+                )
+            except Discrepancy as fault:
+                raise Discrepancy(f"{path.name}, head {number // 2 + 1}: {fault}") from None
         return heads
 
 
@@ -230,14 +232,19 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path, keys: list[Key], since: Head | None = None, *, partial: bool = False
+        self,
+        folder: Path,
+        keys: list[VerifierKey],
+        since: SignedHead | None = None,
+        *,
+        partial: bool = False,
     ) -> None:
         self.folder = folder
         self.size = 0
         self.signed = 0
         self.first = 0
         self.torn = 0  # bytes of an incomplete record at the end
-        self.heads: list[Head] = []
+        self.heads: list[SignedHead] = []
         self.subtrees: list[bytes] = []
         self._keys = keys
         self._since = since
@@ -247,7 +254,7 @@ class Log:
         self._new_key = ""  # the one that the last record names, until a head confirms it
 
     def verify(self, each: Callable[[int, bytes, bytes], None] | None = None) -> None:
-        """Check everything; raises `Fault` with the first place that is not as it was written.
+        """Check everything; raises `Discrepancy` with the first place that is not as it was written.
 
         Args:
             each: Called with each record: its number, its hash, and what was hashed.
@@ -262,7 +269,7 @@ class Log:
         self._check_latest()
         since = self._since
         if since is not None and since.size > self.size:
-            raise Fault(
+            raise Discrepancy(
                 f"records {self.size} to {since.size - 1} are missing at the end: "
                 f"the log had {since.size} records"
             )
@@ -274,7 +281,7 @@ class Log:
             raise ValueError(f"{self.folder} cannot be read: {error.strerror}") from None
         wrong = [path.name for path in names if not re.fullmatch(r"[0-9]{16}", path.stem)]
         if wrong:
-            raise Fault(f"{wrong[0]} is not a file of this log")
+            raise Discrepancy(f"{wrong[0]} is not a file of this log")
         if not names:
             raise ValueError(f"there are no receipts in {self.folder}")
         return [Segment(path) for path in sorted(names)]
@@ -282,7 +289,7 @@ class Log:
     def _check_segment(
         self,
         segment: Segment,
-        heads: list[Head],
+        heads: list[SignedHead],
         *,
         is_last: bool,
         each: Callable[[int, bytes, bytes], None] | None,
@@ -305,7 +312,7 @@ class Log:
                     if not line.endswith(b"\n") and is_last and len(line) < LONGEST:
                         self.torn = len(line)
                         break
-                    raise Fault(
+                    raise Discrepancy(
                         _diagnosis(segment, self.size, previous, line, file, heads, subtrees)
                     )
                 if each is not None:
@@ -320,7 +327,7 @@ class Log:
                     next_mark = self._next(marks)
             self._previous = previous
         if marks:
-            raise Fault(
+            raise Discrepancy(
                 f"{segment.path.name}: records {self.size} to {min(marks) - 1} are missing at the end: a "
                 f"signed head has {min(marks)}"
                 + (
@@ -330,7 +337,7 @@ class Log:
                 )
             )
         if not is_last and self.signed != self.size:
-            raise Fault(f"{segment.path.name} does not end with a signed head")
+            raise Discrepancy(f"{segment.path.name} does not end with a signed head")
 
     def _check_header(self, segment: Segment, line: bytes) -> None:
         name = segment.path.name
@@ -341,17 +348,19 @@ class Log:
             if not isinstance(key, str):
                 raise TypeError
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise Fault(f"{name}, line 1: it is not the beginning of a file of receipts") from None
+            raise Discrepancy(
+                f"{name}, line 1: it is not the beginning of a file of receipts"
+            ) from None
         if not self.size and not self.heads and self._partial and segment.first:
             self.first = self.size = self.signed = segment.first
             self.subtrees, self._previous = tree, previous
         if segment.first != self.size:
-            raise Fault(
+            raise Discrepancy(
                 f"{name}: it begins with record {segment.first}, and record {self.size} is "
                 f"expected: {'a file is missing' if segment.first > self.size else 'it is there twice'}"
             )
         if not self._key and key not in [trusted.text for trusted in self._keys]:
-            raise Fault(
+            raise Discrepancy(
                 f"{name}, line 1: it is of a log that is signed by another key: {key[:99]!r}"
             )
         self._key = self._key or key
@@ -365,57 +374,59 @@ class Log:
         }
         written = json.dumps(expected, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
         if line != written:
-            raise Fault(f"{name}, line 1: it was changed, or is of another log")
+            raise Discrepancy(f"{name}, line 1: it was changed, or is of another log")
 
-    def _marks(self, segment: Segment, heads: list[Head]) -> "dict[int, list[tuple[str, Head]]]":
+    def _marks(
+        self, segment: Segment, heads: list[SignedHead]
+    ) -> "dict[int, list[tuple[str, SignedHead]]]":
         """Return the heads to compare with, by the number of records at which to do so."""
-        marks: dict[int, list[tuple[str, Head]]] = {}
+        marks: dict[int, list[tuple[str, SignedHead]]] = {}
         last = self.signed
         for number, head in enumerate(heads, 1):
             where = f"{segment.path.with_suffix('.heads').name}, head {number}"
             if head.size < max(last, segment.first):
-                raise Fault(f"{where}: it is not in order")
+                raise Discrepancy(f"{where}: it is not in order")
             last = head.size
             marks.setdefault(head.size, []).append((where, head))
         return marks
 
-    def _next(self, marks: "dict[int, list[tuple[str, Head]]]") -> int:
+    def _next(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> int:
         """Return the number of records at which to look at the tree next; -1 for not at all."""
         due = list(marks)
         if self._since is not None and self._since.size > self.size:
             due.append(self._since.size)
         return min(due, default=-1)
 
-    def _pass(self, marks: "dict[int, list[tuple[str, Head]]]") -> None:
+    def _pass(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> None:
         """Compare the tree with the heads of its size."""
         root = b""
         for where, head in marks.pop(self.size, ()):
             root = root or root_of(self.subtrees)
             try:
                 head.check(self._keys)
-            except Fault as fault:
-                raise Fault(f"{where}: {fault}") from None
+            except Discrepancy as fault:
+                raise Discrepancy(f"{where}: {fault}") from None
             if head.root != root:
-                raise Fault(
+                raise Discrepancy(
                     f"{where}: records {self.signed} to {self.size - 1} are not those that were signed"
                 )
             self.signed = self.size
             self.heads.append(head)
             if self._new_key:
-                self._keys = [Key(self._new_key)]
+                self._keys = [VerifierKey(self._new_key)]
                 self._key, self._new_key = self._new_key, ""
         since = self._since
         if since is not None and since.size == self.size and root_of(self.subtrees) != since.root:
-            raise Fault(
+            raise Discrepancy(
                 f"the first {self.size} records are not those of the head given with --since"
             )
 
     def _note_key(self, segment: Segment, record: bytes) -> None:
         """Trust the key that a record names, once a head with it is signed by the present key."""
         try:
-            self._new_key = Key(json.loads(record)["key"]).text
+            self._new_key = VerifierKey(json.loads(record)["key"]).text
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise Fault(
+            raise Discrepancy(
                 f"{segment.path.name}: record {self.size - 1} does not name a key"
             ) from None
 
@@ -424,9 +435,9 @@ class Log:
             latest = (self.folder / "checkpoint").read_bytes()
         except OSError:
             return  # it is a copy of the last head, for convenience
-        head = Head.parse(latest)
+        head = SignedHead.parse(latest)
         if not any(head == signed for signed in self.heads):
-            raise Fault("checkpoint: it is not one of the heads of this log")
+            raise Discrepancy("checkpoint: it is not one of the heads of this log")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -440,7 +451,7 @@ def _diagnosis(
     previous: bytes,
     line: bytes,
     file: BinaryIO,
-    heads: list[Head],
+    heads: list[SignedHead],
     subtrees: list[bytes],
 ) -> str:
     """Say what was done to the record that does not follow the one before it."""
@@ -474,7 +485,7 @@ def _matches_next_head(
     stored: bytes,
     following: bytes,
     file: BinaryIO,
-    heads: list[Head],
+    heads: list[SignedHead],
     subtrees: list[bytes],
 ) -> bool:
     """Whether the hashes in the file are those that the next head was signed for."""
@@ -503,11 +514,11 @@ class Proof(NamedTuple):
     entry: bytes
     number: int
     path: list[bytes]
-    head: Head
+    head: SignedHead
 
     @classmethod
     def parse(cls, data: bytes) -> "Proof":
-        """Read a proof; raises `Fault` if it is none."""
+        """Read a proof; raises `Discrepancy` if it is none."""
         front, separator, note = data.partition(b"\n\n")
         try:
             first, extra, index, *path = front.decode().split("\n")
@@ -519,33 +530,33 @@ class Proof(NamedTuple):
             entry = _base64(extra.removeprefix("extra "))
             hashes = [_hash(line) for line in path]
         except ValueError:
-            raise Fault(
+            raise Discrepancy(
                 f"it is not a proof of the form {PROOF} with the record in `extra`"
             ) from None
-        return cls(entry, int(number), hashes, Head.parse(note))
+        return cls(entry, int(number), hashes, SignedHead.parse(note))
 
     @property
     def record(self) -> dict[str, Any]:
         """The record itself."""
         record = json.loads(self.entry[32:])
         if not isinstance(record, dict):
-            raise Fault("it is not a record")
+            raise Discrepancy("it is not a record")
         return record
 
-    def verify(self, keys: list[Key]) -> None:
-        """Raise `Fault` unless the record is in the log of the keys."""
+    def verify(self, keys: list[VerifierKey]) -> None:
+        """Raise `Discrepancy` unless the record is in the log of the keys."""
         self.head.check(keys)
         root = root_from_path(leaf_hash(self.entry), self.number, self.head.size, self.path)
         if root != self.head.root:
-            raise Fault(f"record {self.number} is not the one that was signed")
+            raise Discrepancy(f"record {self.number} is not the one that was signed")
 
 
-def load_keys(given: list[str]) -> list[Key]:
+def load_keys(given: list[str]) -> list[VerifierKey]:
     """Return keys from their texts, or from files with one on each line."""
     keys = []
     for text in given:
         lines = [text] if "+" in text and not Path(text).exists() else _read(text).split()
-        keys += [Key(line) for line in lines]
+        keys += [VerifierKey(line) for line in lines]
     if not keys:
         raise ValueError("there is no key to verify with")
     return keys
@@ -558,14 +569,16 @@ def _read(path: str) -> str:
         raise ValueError(f"{path} cannot be read: {error}") from None
 
 
-def verify(path: Path, keys: list[Key], since: Path | None = None, *, partial: bool = False) -> str:
-    """Verify a folder or a proof; return the line that says so. Raises `Fault` or `ValueError`."""
+def verify(
+    path: Path, keys: list[VerifierKey], since: Path | None = None, *, partial: bool = False
+) -> str:
+    """Verify a folder or a proof; return the line that says so. Raises `Discrepancy` or `ValueError`."""
     if not path.is_dir():
         proof = Proof.parse(path.read_bytes())
         proof.verify(keys)
         record = proof.entry[32:].decode().strip()
         return f"record {proof.number} of {proof.head.origin} is genuine: {record}"
-    head = None if since is None else Head.parse(since.read_bytes())
+    head = None if since is None else SignedHead.parse(since.read_bytes())
     log = Log(path, keys, head, partial=partial)
     log.verify()
     line = f"{log.size - log.first} records of {keys[0].name} are as they were written"
@@ -587,7 +600,7 @@ def compare(proof: Path, contents: Path, salt: str | None) -> str:
     for which in ("arguments", "result"):
         if record.get(which) == digest:
             return f"{contents} has its {which}"
-    raise Fault(f"{contents} has neither its arguments nor its result")
+    raise Discrepancy(f"{contents} has neither its arguments nor its result")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -605,7 +618,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.contents is not None:
             line += f"; {compare(given.path, given.contents, given.salt)}"
         print(line)
-    except Fault as fault:
+    except Discrepancy as fault:
         print(f"NOT as written: {given.path}: {fault}")
         return 1
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Bulkheads: at most so many at once, so many waiting, and the others are refused at once."""
+"""Bulkheads: a limit on how many tasks are inside at once, and on how many wait; others are refused."""
 
 import asyncio
 from types import TracebackType

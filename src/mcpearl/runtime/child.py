@@ -18,8 +18,8 @@ logger = logging.getLogger("mcpearl.supervisor")
 
 UNWINDING = 1.0  # seconds a child has to end once its own time is up and it was cancelled
 Restart = Literal["permanent", "transient", "temporary"]
-Changed = Callable[["Kept"], None]
-Ended = Callable[["Kept", int], None]
+Changed = Callable[["KeptChild"], None]
+Ended = Callable[["KeptChild", int], None]
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ class Cancelled(Exception):
     """A child's task was cancelled, and not by its supervisor."""
 
 
-class Kept:
+class KeptChild:
     """A child in its supervisor's hands. Its run is a task, from its start to the end of its stop."""
 
     __slots__ = (

@@ -26,7 +26,7 @@ _ALONE = 32  # that do if no other peer waits
 Begin = Callable[[Any], None]
 
 
-class _Line:
+class _WaitingLine:
     """What one peer waits for, the oldest first."""
 
     __slots__ = ("began", "key", "waiting")
@@ -78,8 +78,8 @@ class Congestion:
         """The clock that waiting is measured by."""
         self.turn = -inf
         """When the loop last came round, about."""
-        self._lines: dict[Hashable, _Line] = {}
-        self._rotation: deque[_Line] = deque()  # of the lines, in the order of their turns
+        self._lines: dict[Hashable, _WaitingLine] = {}
+        self._rotation: deque[_WaitingLine] = deque()  # of the lines, in the order of their turns
         self._unfinished: list[Callable[[], None]] = []  # called at the end of a slice
         self.crowded = False
         """Whether new work has to wait in a line."""
@@ -181,7 +181,7 @@ class Congestion:
         now = self.now()
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(key, now)
+            line = self._lines[key] = _WaitingLine(key, now)
             self._rotation.append(line)
         line.waiting.append((now if since is None else since, begin, work, more))
         if not self.crowded:
@@ -214,7 +214,7 @@ class Congestion:
             if rotation and self._loop is not None:
                 self._loop.call_soon(self._serve)
 
-    def _give_turn(self, line: _Line, now: float) -> None:
+    def _give_turn(self, line: _WaitingLine, now: float) -> None:
         """Begin what waits in a line: one thing, and some before it that waited too long."""
         waiting = line.waiting
         limit = self._limit if self._loop is not None else inf

@@ -35,7 +35,7 @@ class Keeper:
         self.failures = 0
         """How many looks failed."""
         self.last_error: str | None = None
-        """How the last one that did failed."""
+        """The error of the last look that failed."""
 
     def node(self) -> Node:
         """Return it as a part of a tree: each look that failed was followed by another."""

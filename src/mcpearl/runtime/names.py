@@ -66,7 +66,7 @@ class Members(Protocol):
     def __len__(self) -> int: ...
 
 
-class _Held:
+class _Holdings:
     """What one owner has."""
 
     __slots__ = ("claimed", "names", "properties")
@@ -94,7 +94,7 @@ class Names:
     def __init__(self, machine: str | None = None) -> None:
         self._machine = machine
         self._names: dict[Hashable, Any] = {}  # name → owner
-        self._owners: dict[Any, _Held] = {}
+        self._owners: dict[Any, _Holdings] = {}
         self._holders: dict[Hashable, dict[Any, None]] = {}  # property → its owners
         self._kinds: dict[Hashable, Members] = {}
         self._watchers: dict[Hashable, list[Watcher]] = {}
@@ -142,10 +142,10 @@ class Names:
         self._of(owner).properties[property] = None
         self._holders.setdefault(property, {})[owner] = None
 
-    def _of(self, owner: Any) -> _Held:
+    def _of(self, owner: Any) -> _Holdings:
         held = self._owners.get(owner)
         if held is None:
-            held = self._owners[owner] = _Held()
+            held = self._owners[owner] = _Holdings()
             if isinstance(owner, asyncio.Future):
                 owner.add_done_callback(self.let_go)
         return held

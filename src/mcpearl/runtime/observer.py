@@ -73,6 +73,22 @@ class Observer:
                 cancelled.
         """
 
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Note a request that a server answered without a call.
+
+        `initialize`, `ping`, `server/discover` and `logging/setLevel` are answered so, and requests that
+        are refused before they become calls.
+
+        Args:
+            method: Its method, as the client sent it; empty if the message could not be read.
+            seconds: The time from reading it to the answer.
+            code: The code of the error it was refused with; None if it was not.
+            size: Bytes of the answer.
+            wire: What it came over: `stdio`, `http`, …
+        """
+
     def question_began(self, question: Any) -> Any:
         """Note a request of the server to its client: on the server it is sent, on the client answered.
 
@@ -137,8 +153,6 @@ class Observer:
 class FastObserver(Observer):
     """One of ours that is told of answers directly, because every call passes through it."""
 
-    quick: dict[str, Callable[[float], None]]
-    """By the name of a tool, what takes the seconds and then the bytes of a call with a result."""
     tell_followed: Callable[[Any, Any, int], None]
     """What `answered` calls instead for a call that another observer follows: a list was noted for it."""
 

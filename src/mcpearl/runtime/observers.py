@@ -79,6 +79,15 @@ class Guarded:
         except Exception:
             self.failed("call_ended")
 
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Pass on that a request was answered without a call."""
+        try:
+            self._observer.message_answered(method, seconds, code, size, wire)
+        except Exception:
+            self.failed("message_answered")
+
     def question_began(self, question: Any) -> Any:
         """Pass on that a client is asked."""
         try:
@@ -166,15 +175,6 @@ class Guarded:
         return self.call_began if _overrides(self._observer, "call_began") else None
 
     @property
-    def quick(self) -> dict[str, Callable[[float], None]]:
-        """By the name of a tool, what takes the seconds and bytes of a call instead of `answered`.
-
-        It is for calls with a result for which no more than the time was noted.
-        """
-        own = self._observer
-        return own.quick if isinstance(own, FastObserver) else {}
-
-    @property
     def answered(self) -> Callable[[Any, Any, int], None]:
         """What is called with a call, its answer and the size of that, when a call was answered."""
         own = self._observer
@@ -234,11 +234,6 @@ class Several(Guarded):
         return self.call_began
 
     @property
-    def quick(self) -> dict[str, Callable[[float], None]]:
-        """Nothing: each is told of each call."""
-        return {}
-
-    @property
     def answered(self) -> Callable[[Any, Any, int], None]:
         """What tells each that a call was answered."""
         return self._tell_answer
@@ -272,6 +267,13 @@ class Several(Guarded):
         """Tell each that a call is over."""
         for one, each in zip(self._each, began, strict=True):
             one.call_ended(each, call, outcome, size, answer)
+
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Tell each that a request was answered without a call."""
+        for one in self._each:
+            one.message_answered(method, seconds, code, size, wire)
 
     def question_began(self, question: Any) -> list[Any]:
         """Tell each that a client is asked."""
@@ -350,11 +352,6 @@ class Sampled(Several):
         return marks
 
     @property
-    def quick(self) -> dict[str, Callable[[float], None]]:
-        """That of the other."""
-        return {} if self._other is None else self._other.quick
-
-    @property
     def answered(self) -> Callable[[Any, Any, int], None]:
         """What tells each that a call was answered, or the other alone."""
         tell = self._tell_answer
@@ -383,7 +380,7 @@ class Sampled(Several):
             self._other.call_ended(began, call, outcome, size, answer)
 
 
-class Question:
+class ObservedQuestion:
     """A request of a server to its client, while it waits for the answer.
 
     Args:
@@ -408,7 +405,7 @@ class Question:
 
 
 @contextmanager
-def watched(observer: Guarded, question: Question) -> Iterator[Any]:
+def watched(observer: Guarded, question: ObservedQuestion) -> Iterator[Any]:
     """Tell an observer of a question while it is asked and answered; yield what it noted."""
     began = observer.question_began(question)
     try:

@@ -16,6 +16,7 @@ from mcpearl.runtime import clock
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
 _EXACT = 1e-9  # seconds that rounding may make up
+NOBODY = 0  # the mark of callers that are not told apart; small numbers are found fastest
 _MANY = 100_000  # keys that are remembered in one process, and twice as many for a while
 
 
@@ -132,7 +133,7 @@ class Meter:
         """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
         used = 0 if self._used is None else self._used.get(key, 0)
         free_at = clock.monotonic() + seconds + used * self.interval
-        mark = hash(key)
+        mark = NOBODY if key is None else hash(key)
         known = self.times.get(mark)
         if free_at > (self._first(mark) if known is None else known):
             self.times[mark] = free_at
@@ -143,7 +144,7 @@ class Meter:
         known, first = newer.get, self._first
 
         def take(key: Hashable) -> float:
-            mark, now = hash(key), clock.monotonic()
+            mark, now = NOBODY if key is None else hash(key), clock.monotonic()
             free_at = known(mark)
             if free_at is None:
                 free_at = first(mark)

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
-from mcpearl.runtime.child import Branch, Child, Kept
-from mcpearl.runtime.tree import Change, Changes, Followers, Node, State
+from mcpearl.runtime.child import Branch, Child, KeptChild
+from mcpearl.runtime.tree import Changes, Followers, Node, NodeChange, State
 
 logger = logging.getLogger("mcpearl.supervisor")
 
@@ -98,13 +98,15 @@ class Supervisor:
         self._period = period
         self._backoff = backoff
         self._stop_together = stop_together
-        self._children: dict[str, Kept] = {}
+        self._children: dict[str, KeptChild] = {}
         for child in self._given:
             self._keep(child, added=False)
         self._followers = Followers()
         self._above: Supervisor | None = None
         self._failures: deque[Failure] = deque(maxlen=restarts + 1)
-        self._events: asyncio.Queue[tuple[Kept, int]] = asyncio.Queue()  # children to decide about
+        self._events: asyncio.Queue[tuple[KeptChild, int]] = (
+            asyncio.Queue()
+        )  # children to decide about
         self._lock = asyncio.Lock()  # held while children are started or stopped
         self._watching: asyncio.Task[None] | None = None
         self._end: asyncio.Future[None] | None = (
@@ -280,11 +282,11 @@ class Supervisor:
             return "running"
         return "ended" if self._end.exception() is None else "failed"
 
-    def follow(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+    def follow(self, callback: Callable[[NodeChange], None]) -> Callable[[], None]:
         """Call a function with every change in the tree; return a function that ends this.
 
         Args:
-            callback: Gets each `Change`, on the event loop; it must not block.
+            callback: Gets each `NodeChange`, on the event loop; it must not block.
         """
         return self._followers.call(callback)
 
@@ -296,17 +298,19 @@ class Supervisor:
         """
         return self._followers.iterate(limit)
 
-    def _changed(self, kept: Kept) -> None:
+    def _changed(self, kept: KeptChild) -> None:
         if kept.announced != kept.state:
             kept.announced = kept.state
             error = kept.last_error if kept.state in ("waiting", "failed") else None
-            self._tell(Change((self.name, kept.child.name), kept.state, error))
+            self._tell(NodeChange((self.name, kept.child.name), kept.state, error))
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: NodeChange) -> None:
         if self._followers:
             self._followers.tell(change)
         if self._above is not None:
-            self._above._tell(Change((self._above.name, *change.path), change.state, change.error))
+            self._above._tell(
+                NodeChange((self._above.name, *change.path), change.state, change.error)
+            )
 
     # Restarting
 
@@ -336,13 +340,13 @@ class Supervisor:
             self._end.exception()  # logged here; callers that wait still get it
             logger.error("%s", error)
 
-    async def _take(self, kept: Kept) -> None:
+    async def _take(self, kept: KeptChild) -> None:
         if kept.state == "waiting":
             await self._restart(kept)
         else:
             await self._ended(kept)
 
-    async def _ended(self, kept: Kept) -> None:
+    async def _ended(self, kept: KeptChild) -> None:
         """Decide about a child that ended by itself."""
         child, error = kept.child, kept.error
         if child.escalates and isinstance(error, GaveUp):
@@ -366,15 +370,15 @@ class Supervisor:
         await self._take_down(self._with_it(kept)[1:])
         kept.timer = asyncio.get_running_loop().call_later(delay, self._post, kept, kept.turn)
 
-    def _post(self, kept: Kept, turn: int) -> None:
+    def _post(self, kept: KeptChild, turn: int) -> None:
         """Have something decided about a child: it ended, or is due."""
         self._events.put_nowait((kept, turn))
 
-    def _wait(self, kept: Kept) -> None:
+    def _wait(self, kept: KeptChild) -> None:
         kept.state = "waiting"
         self._changed(kept)
 
-    async def _leave(self, kept: Kept) -> None:
+    async def _leave(self, kept: KeptChild) -> None:
         """Let a child go that ended for good."""
         kept.state = "ended" if kept.error is None else "failed"
         self._changed(kept)
@@ -399,7 +403,7 @@ class Supervisor:
             kept.go(error)
         raise _Over(error)
 
-    def _with_it(self, kept: Kept) -> list[Kept]:
+    def _with_it(self, kept: KeptChild) -> list[KeptChild]:
         """Return the children that are restarted with one, which is the first of them."""
         everyone = list(self._children.values())
         if self._strategy == "one_for_all":
@@ -408,7 +412,7 @@ class Supervisor:
             return everyone[everyone.index(kept) :]
         return [kept]
 
-    async def _take_down(self, others: list[Kept]) -> None:
+    async def _take_down(self, others: list[KeptChild]) -> None:
         """Stop the children that are to be restarted with another; temporary ones are forgotten."""
         await self._stop(others)
         for each in others:
@@ -418,7 +422,7 @@ class Supervisor:
             else:
                 self._wait(each)  # for the one that ended, not for a timer of its own
 
-    async def _restart(self, kept: Kept) -> None:
+    async def _restart(self, kept: KeptChild) -> None:
         """Start a child again, and with it those that were stopped because of it."""
         kept.restarts += 1
         if self._strategy == "one_for_one":
@@ -430,7 +434,7 @@ class Supervisor:
         group = {kept, *others}
         await self._start_all([each for each in self._children.values() if each in group])
 
-    async def _start_all(self, children: list[Kept]) -> None:
+    async def _start_all(self, children: list[KeptChild]) -> None:
         """Start children in their order; the failure of one takes the others down again."""
         for kept in children:
             if kept.task is None and not await self._start(kept):
@@ -438,13 +442,13 @@ class Supervisor:
 
     # Parts of the above
 
-    def _keep(self, child: Child, *, added: bool) -> Kept:
+    def _keep(self, child: Child, *, added: bool) -> KeptChild:
         if child.name in self._children:
             raise ValueError(f"supervisor `{self.name}` has a child named {child.name!r} already")
-        kept = self._children[child.name] = Kept(child, self._backoff, added=added)
+        kept = self._children[child.name] = KeptChild(child, self._backoff, added=added)
         return kept
 
-    async def _start(self, kept: Kept) -> bool:
+    async def _start(self, kept: KeptChild) -> bool:
         """Start a child and wait until it is up, or has failed to be."""
         below = kept.child.run
         if isinstance(below, Supervisor):
@@ -453,7 +457,7 @@ class Supervisor:
         assert kept.started is not None
         return await kept.started
 
-    def _not_started(self, kept: Kept) -> StartFailed:
+    def _not_started(self, kept: KeptChild) -> StartFailed:
         failed = StartFailed(
             f"supervisor `{self.name}`: child `{kept.child.name}` did not start: {kept.last_error}"
         )
@@ -463,14 +467,14 @@ class Supervisor:
     async def _stop_children(self) -> None:
         await self._stop(list(self._children.values()))
 
-    async def _stop(self, children: list[Kept]) -> None:
+    async def _stop(self, children: list[KeptChild]) -> None:
         if self._stop_together:
             await asyncio.gather(*map(self._stop_one, children))
         else:
             for kept in reversed(children):
                 await self._stop_one(kept)
 
-    async def _stop_one(self, kept: Kept) -> None:
+    async def _stop_one(self, kept: KeptChild) -> None:
         await kept.stop(self._changed)
         if kept.state != "failed":
             kept.state = "ended"
@@ -485,7 +489,7 @@ class _Over(Exception):
         self.error = error
 
 
-def _node(kept: Kept) -> Node:
+def _node(kept: KeptChild) -> Node:
     run: object = kept.child.run
     return Node(
         name=kept.child.name,

@@ -65,7 +65,7 @@ def _line(node: Node) -> str:
     return text if node.last_error is None else f"{text} ({node.last_error})"
 
 
-class Change(Struct, frozen=True):
+class NodeChange(Struct, frozen=True):
     """A part of a tree that changed its state."""
 
     path: tuple[str, ...]
@@ -76,8 +76,8 @@ class Change(Struct, frozen=True):
     """Why it ended, if that was a failure."""
 
 
-Changes = Feed[Change]
+Changes = Feed[NodeChange]
 """The changes of a tree, one after the other; use it with `async for`, and `close` it."""
 
-Followers = Audience[Change]
+Followers = Audience[NodeChange]
 """The followers of one tree's changes."""

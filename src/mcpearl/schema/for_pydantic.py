@@ -38,7 +38,7 @@ class PydanticAdapter:
 
     def __init__(self, *, output: bool = False) -> None:
         self._output = output
-        self._twins: dict[Any, _Twin] = {}
+        self._twins: dict[Any, _PydanticTwin] = {}
 
     def adapt(self, annotation: Any) -> Any:
         """Return the annotation that pydantic is given in place of this one."""
@@ -62,7 +62,7 @@ class PydanticAdapter:
         if twin is None:
             record = record_of(annotation)
             assert record is not None
-            twin = self._twins[annotation] = _Twin(record)  # first: it may contain itself
+            twin = self._twins[annotation] = _PydanticTwin(record)  # first: it may contain itself
             twin.cls = _twin_class(record, self)
         return Annotated[annotation, twin]
 
@@ -126,7 +126,7 @@ def _check_model(model: type[pydantic.BaseModel]) -> None:
             )
 
 
-class _Twin:
+class _PydanticTwin:
     """Tells pydantic to validate and serialize a record as its twin."""
 
     def __init__(self, record: Record) -> None:

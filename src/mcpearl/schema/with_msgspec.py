@@ -14,7 +14,7 @@ from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.publish import NoJsonForm, Publisher, default_of
 from mcpearl.schema.stand_ins import decode_hook, lax_hook
-from mcpearl.schema.wording import Problem, arguments_error, describe, json_type
+from mcpearl.schema.wording import UnfitArgument, arguments_error, describe, json_type
 from mcpearl.types.base import decode_any
 
 __all__ = ["Arguments", "MsgspecArguments", "no_json_form"]
@@ -80,7 +80,9 @@ class MsgspecArguments:
             except msgspec.ValidationError as found:
                 schema = {**self.properties.get(name, {}), "$defs": self.defs}
                 plain = decode_any(value)
-                problems.append(Problem(name, f"argument {describe(found, name, plain, schema)}"))
+                problems.append(
+                    UnfitArgument(name, f"argument {describe(found, name, plain, schema)}")
+                )
         missing = [name for name in self.required if name not in given]
         unknown = [] if self._extra is not None else [n for n in given if n not in self._types]
         if not (missing or unknown or problems):

@@ -20,7 +20,7 @@ from mcpearl.schema.errors import ArgumentsError
 from mcpearl.schema.for_pydantic import PydanticAdapter
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.with_msgspec import no_json_form
-from mcpearl.schema.wording import Problem, arguments_error, path_text, shown
+from mcpearl.schema.wording import UnfitArgument, arguments_error, path_text, shown
 from mcpearl.types.base import decode_any
 
 __all__ = [
@@ -102,7 +102,7 @@ class PydanticArguments:
             if found["type"] == "missing" and len(location) == 1:
                 missing.append(name)
             else:
-                problems.append(Problem(name, f"argument {describe_pydantic(found)}"))
+                problems.append(UnfitArgument(name, f"argument {describe_pydantic(found)}"))
         return arguments_error(missing, self._unknown(raw), problems, self.properties)
 
 

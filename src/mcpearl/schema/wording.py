@@ -16,7 +16,7 @@ import msgspec
 from mcpearl.schema.errors import ArgumentsError
 
 __all__ = [
-    "Problem",
+    "UnfitArgument",
     "arguments_error",
     "describe",
     "json_type",
@@ -42,7 +42,7 @@ _WORDS = {
 }
 
 
-class Problem(NamedTuple):
+class UnfitArgument(NamedTuple):
     """An argument that does not fit, and why."""
 
     argument: str
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
 def arguments_error(
     missing: Sequence[str],
     unknown: Sequence[str],
-    problems: Sequence[Problem],
+    problems: Sequence[UnfitArgument],
     allowed: Iterable[str],
 ) -> ArgumentsError:
     """Combine everything that is wrong with a call's arguments in one error."""

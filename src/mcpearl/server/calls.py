@@ -34,7 +34,6 @@ from mcpearl.server.peer import Peer
 from mcpearl.server.roster import UNWINDING
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
 CallAnswer = Result | Encoded | McpError
@@ -68,7 +67,7 @@ class Calls:
         "_pass_by",
         "_passed",
         "_peer",
-        "_quick",
+        "_recorder",
         "_resume",
         "_stretch",
         "corked",
@@ -98,7 +97,9 @@ class Calls:
         self._minded = observer is not None  # there is something to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
-        self._quick = {} if observer is None else observer.quick
+        self._recorder = recorder = core.recorder
+        if recorder is not None:
+            end.watch_answers(recorder.commit_answer if recorder.durable else recorder.answered)
         self.passing = False  # whether the context is marked as that of calls that are not followed
 
     # Starting
@@ -165,10 +166,16 @@ class Calls:
             await asyncio.wait(work)
 
     def begin(self, call: Call) -> bool:
-        """Note that a call begins: one that `run` is about to run, or a subscription that stays open.
+        """Record that a call begins which is not dispatched: a subscription that stays open.
 
         Returns whether it may go on; otherwise it was answered.
         """
+        if self._recorder is not None:
+            try:
+                self._recorder.begin(call)
+            except McpError as error:
+                self.answer(call, error)
+                return False
         return True
 
     async def run(self, call: Call) -> None:
@@ -252,16 +259,6 @@ class Calls:
             self._ended()
         size = 0 if message is None else len(message)
         if self._answered is not None:
-            quick = self._quick
-            if quick and size and call.method == "tools/call" and _is_plain(answer):
-                try:
-                    put = quick[call.params.name]
-                    put(clock.monotonic() - call.noted)
-                except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
-                    pass
-                else:
-                    put(size)
-                    return size
             self._answered(call, answer, size)
         return size
 
@@ -287,6 +284,8 @@ class Calls:
             self._core.roster.unwind(work)
         if self._observer is not None and call.noted is not None:
             self._observer.call_ended(call.noted, call, "cancelled", 0, None)
+        if self._recorder is not None:
+            self._recorder.ended(call, "cancelled")
 
     def abort(self, call: Call, error: McpError) -> None:
         """Answer a call that is open with an error, and stop its handler."""
@@ -338,18 +337,13 @@ class SampledCalls(Calls):
 
     def start_read(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a task of its own; the context is marked once for all that are not followed."""
-        stretch = self._stretch
-        if stretch.left and not self._closing:
-            meta = getattr(call.params, "meta", None)  # params of extensions may have none
-            if meta is None or not ("traceparent" in meta or "baggage" in meta):
-                stretch.left -= 1
-                if not self.passing:
-                    self.passing, self._passed = True, self._pass_by()
-                call.noted = clock.monotonic()
-                call.work = spawn(self._loop, (run or self.run)(call))
-                return
-        self.end_passing()
-        self.start(call, run)
+        if self._passes(call):
+            if not self.passing:
+                self.passing, self._passed = True, self._pass_by()
+            call.work = spawn(self._loop, (run or self.run)(call))
+        else:
+            self.end_passing()
+            self.start(call, run)
 
     def end_passing(self) -> None:
         """Take the mark from the context, if calls that are not followed were started in it."""
@@ -367,18 +361,25 @@ class SampledCalls(Calls):
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which is that of its request alone."""
-        stretch = self._stretch
-        if stretch.left and not self._closing:
-            meta = getattr(call.params, "meta", None)
-            if meta is None or not ("traceparent" in meta or "baggage" in meta):
-                stretch.left -= 1
-                self._pass_by()
-                call.noted = clock.monotonic()
-                call.work = current_task(self._loop)
-                return self.run(call)
+        if self._passes(call):
+            self._pass_by()
+            call.work = current_task(self._loop)
+            return self.run(call)
         running = super().run_here(call)
         self._prepare(call)
         return running
+
+    def _passes(self, call: Call) -> bool:
+        """Whether a call is one of those that are not followed; then its time is noted."""
+        stretch = self._stretch
+        if not stretch.left or self._closing:
+            return False
+        meta = call.params.meta
+        if meta is not None and ("traceparent" in meta or "baggage" in meta):
+            return False
+        stretch.left -= 1
+        call.noted = clock.monotonic()
+        return True
 
     def _prepare(self, call: Call) -> None:
         noted = call.noted
@@ -395,15 +396,9 @@ def make_calls(
     ended: Callable[[], None] | None = None,
     flush: Callable[[], None] | None = None,
 ) -> Calls:
-    """Make what runs the calls of one end: recorded, or followed now and then, where that is wanted."""
-    samples = isinstance(core.observer, Sampled)
-    if core.recorder is None:
-        kind = SampledCalls if samples else Calls
-        return kind(core, end, peer, ended, flush)
-    from mcpearl.server.recording import RecordedCalls, RecordedSampledCalls
-
-    recorded = RecordedSampledCalls if samples else RecordedCalls
-    return recorded(core.recorder, core, end, peer, ended, flush)
+    """Make what runs the calls of one end."""
+    kind = SampledCalls if isinstance(core.observer, Sampled) else Calls
+    return kind(core, end, peer, ended, flush)
 
 
 def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
@@ -421,13 +416,6 @@ def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[
         case _:
             handle(event)
     return []
-
-
-def _is_plain(answer: CallAnswer) -> bool:
-    """Whether it is the result of a tool that succeeded."""
-    if type(answer) is EncodedToolResult:
-        return True
-    return type(answer) is CallToolResult and not answer.is_error
 
 
 def _error(answer: Any) -> McpError:

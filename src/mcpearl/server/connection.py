@@ -33,7 +33,7 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.runtime.liveness import Watch
 from mcpearl.server.call_end import TURN, CallEnd
@@ -87,8 +87,8 @@ class ServerConnection(CallEnd):
         self.end = end = ServerEnd(
             core.offer, core.stamp, core.limits, principal, renewable=renewable
         )
-        if core.first_request and not renewable:
-            end.pending.number_from(core.first_request)
+        if not renewable and (first := core.first_request()):
+            end.pending.number_from(first)
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
@@ -170,14 +170,13 @@ class ServerConnection(CallEnd):
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message whose answer has an outlet of its own; return the calls to `run`."""
+        began = 0.0 if self._core.observer is None else self._now()
         event = self.end.receive(message)
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
-        if isinstance(event, Opened):
-            self._core.opened(event.message, outlet.medium)
-        if isinstance(event, Reply) and event.refused:
-            self._core.refused(event.message, outlet.medium)
+        if isinstance(event, (Reply, Opened)):
+            self._core.replied(event, outlet.medium, self._now() - began)
         return take(event, outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
@@ -187,7 +186,7 @@ class ServerConnection(CallEnd):
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
-        self.end.restore(Snapshot(version, capabilities=STATELESS))
+        self.end.restore(EndSnapshot(version, capabilities=STATELESS))
 
     @property
     def held(self) -> int:
@@ -203,18 +202,18 @@ class ServerConnection(CallEnd):
         """Whether a request of the client is being answered here."""
         return request in self.end.in_flight
 
-    def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
+    def snapshot(self) -> tuple[EndSnapshot, tuple[str, ...]]:
         """Return the lasting state of the session, and the resources it is subscribed to."""
         return self.end.snapshot(), self._subscriptions.uris()
 
-    def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
+    def restore(self, state: EndSnapshot, uris: Iterable[str]) -> None:
         """Continue a session that began at another process."""
         self.end.restore(state)
         if state.ready:
             self._ready()
         self.adopt(state, uris)
 
-    def adopt(self, state: Snapshot, uris: Iterable[str]) -> None:
+    def adopt(self, state: EndSnapshot, uris: Iterable[str]) -> None:
         """Take over what another process changed in the session: log level and subscriptions."""
         assert self.end.caller is not None
         if state.ready and not self.is_ready:
@@ -238,10 +237,7 @@ class ServerConnection(CallEnd):
                 else:
                     self._calls.start(event)
             case Reply(message) | Opened(message):
-                if isinstance(event, Reply) and event.refused:
-                    self._core.refused(message, self.transport.medium)
-                elif isinstance(event, Opened):
-                    self._core.opened(message, self.transport.medium)
+                self._core.replied(event, self.transport.medium, self._now() - self.heard_at)
                 self.transport.send(message)
             case Answer():
                 self._questions.settle(event)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcpearl.protocol.events import Opened, Reply
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
@@ -23,9 +24,10 @@ from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_ch
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
-from mcpearl.stores.shared import REQUEST_BITS
+from mcpearl.stores.shared import REQUEST_BITS, REQUEST_BLOCK, REQUEST_BLOCKS
 from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
+from mcpearl.types.jsonrpc import ErrorObject
 
 if TYPE_CHECKING:
     from mcpearl.protocol.errors import Overloaded
@@ -41,15 +43,27 @@ logger = logging.getLogger("mcpearl.server")
 sessions = logging.getLogger("mcpearl.sessions")
 
 
-class _Reason:
-    """What an encoded error says; it is decoded when it is logged."""
+class _Failed(msgspec.Struct):
+    error: ErrorObject
+
+
+_read_error = msgspec.json.Decoder(_Failed).decode
+
+
+class _Refusal:
+    """An encoded error, which is decoded when something wants to know what it says."""
 
     def __init__(self, message: bytes) -> None:
         self._message = message
 
+    @property
+    def code(self) -> int:
+        """The code of the error."""
+        return _read_error(self._message).error.code
+
     def __str__(self) -> str:
-        error = msgspec.json.decode(self._message)["error"]
-        return f"{ascii(error['message'][:512])[1:-1]} [{error['code']}]"
+        error = _read_error(self._message).error
+        return f"{ascii(error.message[:512])[1:-1]} [{error.code}]"
 
 
 class ServerCore:
@@ -124,7 +138,8 @@ class ServerCore:
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
         # Where ids of requests to clients begin whose sessions several processes serve.
-        self.first_request = 0
+        self._first_request = 0
+        self._blocks = 0  # of these ids that were given to sessions
         self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
@@ -134,8 +149,15 @@ class ServerCore:
         """Become a process of a deployment: have its keys, and ids of its own for requests to clients."""
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
-        self.first_request = (store.relay.number << REQUEST_BITS) + 1
+        self._first_request = (store.relay.number << REQUEST_BITS) + 1
         self.roster.names.directory = store.names
+
+    def first_request(self) -> int:
+        """Return where the ids of a session's requests to its client begin; 0 for the usual place."""
+        if not self._first_request:
+            return 0
+        block, self._blocks = self._blocks, (self._blocks + 1) % REQUEST_BLOCKS
+        return self._first_request + block * REQUEST_BLOCK
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer, of the connections that are made from now on."""
@@ -232,16 +254,29 @@ class ServerCore:
         if session.id is not None:
             self.roster.names.changed("session", session.id, None)
 
-    def refused(self, message: bytes, medium: str) -> None:
-        """Log and record that a request was refused before it became a call, with the reason."""
-        if self.recorder is not None:
-            self.recorder.answered_itself("refused", message, medium)
-        self._refusals.note("refused a request over %s: %s", medium, _Reason(message))
+    def replied(self, event: "Reply | Opened", medium: str, seconds: float) -> None:
+        """Log, record and tell what the protocol answered without a call, or refused.
 
-    def opened(self, message: bytes, medium: str) -> None:
-        """Record that a session began, where there are receipts."""
-        if self.recorder is not None:
-            self.recorder.answered_itself("session", message, medium)
+        Args:
+            event: The answer.
+            medium: What the request came over.
+            seconds: From reading it to the answer.
+        """
+        message, refusal, kind = event.message, None, ""
+        if isinstance(event, Opened):
+            method, kind = "initialize", "session"
+        elif event.refused:
+            method, kind, refusal = event.method, "refused", _Refusal(message)
+            self._refusals.note("refused a request over %s: %s", medium, refusal)
+        elif not event.method:
+            return  # the answers of a batch
+        else:
+            method = event.method
+        if kind and self.recorder is not None:
+            self.recorder.answered_itself(kind, message, medium)
+        if self.observer is not None:
+            code = None if refusal is None else refusal.code
+            self.observer.message_answered(method, seconds, code, len(message), medium)
 
     def blocked(self, what: str, seconds: float) -> None:
         """Tell the observer, if there is one, that something held up the event loop."""

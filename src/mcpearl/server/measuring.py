@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mcpearl.telemetry.metrics import Metrics, Snapshot
+from mcpearl.telemetry.metrics import Metrics, MetricsSnapshot
 from mcpearl.telemetry.process import process_gauges
 from mcpearl.telemetry.prometheus import CONTENT_TYPE, render
 from mcpearl.telemetry.shared import SharedSnapshots
@@ -72,7 +72,7 @@ class Measuring:
         ):
             logger.warning("the metrics of this worker are too many to be shown by the others")
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Return the numbers as they are now, with those that the other workers last left."""
         found = self.metrics.snapshot()
         if self._shared is not None:

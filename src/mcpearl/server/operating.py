@@ -13,7 +13,7 @@ from mcpearl.server.registry.registry import Registry
 from mcpearl.server.session import Session
 from mcpearl.server.solo_connection import SoloConnection
 from mcpearl.server.tree import ServerTree
-from mcpearl.server.web import HealthCheck, Web
+from mcpearl.server.web import HealthCheck, WebPages
 from mcpearl.telemetry.options import Telemetry, chosen
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Operating:
     """The part of a `Server` that is watched, and that runs functions beside calls."""
 
     core: ServerCore
-    web: Web
+    web: WebPages
     parts: ServerTree
     measuring: "Measuring | None"
     task_store: "TaskStore | None"

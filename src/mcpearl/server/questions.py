@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import ConnectionLost, InvalidResult, McpError, RequestTimeout
 from mcpearl.protocol.events import Answer, Call
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.runtime.observers import Guarded, Question, watched
+from mcpearl.runtime.observers import Guarded, ObservedQuestion, watched
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode
@@ -42,7 +42,7 @@ class Questions:
             return await self._ask(call, method, params, kind)
         caller = self._end.caller
         version = "" if caller is None else caller.version.name
-        question = Question(method, params, self._transport.medium, version)
+        question = ObservedQuestion(method, params, self._transport.medium, version)
         with watched(observer, question) as began:
             added = observer.question_meta(began)
             if added:
@@ -56,7 +56,7 @@ class Questions:
         method: str,
         params: msgspec.Struct,
         kind: type[Result],
-        question: Question | None = None,
+        question: ObservedQuestion | None = None,
     ) -> Any:
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
         entry, message = self._end.ask(method, params, future, self._loop.time(), self._timeout)

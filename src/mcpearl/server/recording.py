@@ -1,21 +1,19 @@
-"""Calls of a server that has receipts: each is recorded when it begins and when it is answered.
+"""Receipts of a server: its calls are recorded when they begin, in front of what answers them.
 
-Written behind, a call is recorded beside being run. Durable, its answer waits in the dispatcher until its
-records are on disk, so that it counts as a call in flight until then.
+`Calls` has the end of each recorded when it is answered or stopped. Where receipts are durable, an answer
+waits here until its records are on disk, so that it counts as a call in flight until then.
 """
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.protocol.server_end import encoded_result
 from mcpearl.receipts.records import split
-from mcpearl.server.calls import Calls, SampledCalls
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import Dispatch
+from mcpearl.server.dispatch import Answering, Dispatch
 from mcpearl.server.failures import answer_to
 from mcpearl.types.base import Result
 
@@ -23,42 +21,19 @@ if TYPE_CHECKING:
     from mcpearl.receipts.recorder import Recorder
 
 
-class RecordedCalls(Calls):
-    """Calls that are recorded."""
+def recorded(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:
+    """Record that a call begins, and have it answered; one that cannot be recorded may be refused."""
+    begin = recorder.begin
+    answering = _held_back(core, recorder, dispatch) if recorder.durable else dispatch
 
-    def __init__(self, recorder: "Recorder", *rest: Any) -> None:
-        super().__init__(*rest)
-        self._recorder = recorder
-        self._end.watch_answers(recorder.commit_answer if recorder.durable else recorder.answered)
+    def begun(call: Call, ctx: Context) -> Answering:
+        begin(call)
+        return answering(call, ctx)
 
-    def begin(self, call: Call) -> bool:
-        """Record that a call begins, or refuse it because it cannot be recorded."""
-        try:
-            self._recorder.begin(call)
-        except McpError as error:
-            self.answer(call, error)
-            return False
-        return super().begin(call)
-
-    def run(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Record that a call begins, and run it."""
-        try:
-            self._recorder.begin(call)
-        except McpError as error:
-            return self._refuse(call, error)
-        return super().run(call)
-
-    def stop(self, call: Call) -> None:
-        """Stop a handler, and record that."""
-        super().stop(call)
-        self._recorder.ended(call, "cancelled")
+    return begun
 
 
-class RecordedSampledCalls(RecordedCalls, SampledCalls):
-    """Calls that are recorded, and of which an observer follows few."""
-
-
-def durable(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:
+def _held_back(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:
     """Hold back each answer until the records of its call are on disk."""
 
     async def held(call: Call, ctx: Context) -> Result | Encoded:

@@ -36,7 +36,7 @@ from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED
 from mcpearl.server.tree import ServerTree
-from mcpearl.server.web import Web
+from mcpearl.server.web import WebPages
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.shared import SharedStore
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.measuring import Measuring
-    from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.serving.wires import ServableWire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
     from mcpearl.stores.tasks import TaskStore
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 else:
     # They take longer to load than most servers to start.
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
-        Wire
+        ServableWire
     ) = Any
     Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
 
@@ -250,7 +250,7 @@ class Server(Operating, Running):
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan
-        self.web = Web()  # for HTTP beside MCP
+        self.web = WebPages()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
         self.measuring: Measuring | None = None  # what it counts, once it is asked for
@@ -338,15 +338,15 @@ class Server(Operating, Running):
         )
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
-        """Put limits around what answers calls, and hold back answers until they are recorded."""
+        """Put limits around what answers calls, and have calls recorded."""
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
             self.core.refusal = self._throttle.refusal
-        if self.core.recorder is not None and self.core.recorder.durable:
-            from mcpearl.server.recording import durable
+        if self.core.recorder is not None:
+            from mcpearl.server.recording import recorded
 
-            dispatch = durable(self.core, self.core.recorder, dispatch)
+            dispatch = recorded(self.core, self.core.recorder, dispatch)
         return dispatch
 
     def share_limits(self) -> None:
@@ -395,7 +395,7 @@ class Server(Operating, Running):
 
         return make_endpoint(self, **options)
 
-    def run(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
+    def run(self, *wires: "str | ServableWire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code.
 
         >>> app.run()                                        # stdio
@@ -413,7 +413,7 @@ class Server(Operating, Running):
         run(self, *wires, **options)
 
     def serving(
-        self, wire: "str | Wire" = "http", **options: Unpack[WireOptions]
+        self, wire: "str | ServableWire" = "http", **options: Unpack[WireOptions]
     ) -> AbstractAsyncContextManager[str]:
         """Serve on one wire while a context lasts, and yield the address to connect to.
 
@@ -428,7 +428,7 @@ class Server(Operating, Running):
 
         return serving(self, wire, options)
 
-    async def serve(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
+    async def serve(self, *wires: "str | ServableWire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end, from async code.
 
         Args:

@@ -12,6 +12,7 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call, Event, Ignored, Notice, Outlet, Reply
 from mcpearl.protocol.server_end import SoloEnd
+from mcpearl.runtime import clock
 from mcpearl.server.call_end import TURN, CallEnd
 from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
@@ -50,12 +51,13 @@ class SoloConnection(CallEnd):
 
     def receive_from(self, principal: Any, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message of this principal; return the calls to `run`."""
+        began = 0.0 if self._core.observer is None else clock.monotonic()
         event = self.end.receive_from(principal, message)
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
-        if isinstance(event, Reply) and event.refused:
-            self._core.refused(event.message, outlet.medium)
+        if isinstance(event, Reply):
+            self._core.replied(event, outlet.medium, clock.monotonic() - began)
         return take(event, outlet, self._handle)
 
     def _handle(self, event: Event) -> None:

@@ -15,7 +15,7 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.congestion import Congestion
-from mcpearl.runtime.rate import By, Meter, RateLimit
+from mcpearl.runtime.rate import NOBODY, By, Meter, RateLimit
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Answering, Dispatch
 
@@ -83,20 +83,25 @@ class Throttle:
             self.congestion.stop()
 
     def around(self, dispatch: Dispatch) -> Dispatch:
-        """Put the rate in front of what answers calls."""
+        """Return a dispatch that counts each call against the rate first."""
         if self.meter is None or self._key_of is None:
             return dispatch
         take, key_of, over = self.meter.take, self._key_of, self._over
         times, interval = self.meter.times, self.meter.interval
-        known = times.get
         if self.meter.limit.by == "principal" and not self.meter.is_shared:
 
             def limited_by_principal(call: Call, ctx: Context) -> Answering:
-                # Every call passes here, so a caller that has used nothing is let in without a call.
-                mark, now = hash(call.caller.principal), clock.monotonic()
-                if known(mark, now) < now:
+                # Every call passes here, so a caller that has used nothing is let in by one look at
+                # its time, with as few function calls as there can be.
+                principal, now = call.caller.principal, clock.monotonic()
+                mark = NOBODY if principal is None else hash(principal)
+                try:
+                    free_at = times[mark]
+                except KeyError:
+                    free_at = now
+                if free_at < now:
                     times[mark] = now + interval
-                elif wait := take(call.caller.principal):
+                elif wait := take(principal):
                     raise over(wait)
                 return dispatch(call, ctx)
 
@@ -116,7 +121,7 @@ class Throttle:
         return error
 
     def gate(self) -> Callable[[str], None] | None:
-        """Return what refuses requests while the server is behind; None if it never does."""
+        """Return a function that refuses requests while the server is behind; None if it never does."""
         congestion = self.congestion
         if congestion is None:
             return None
@@ -132,7 +137,7 @@ class Throttle:
         return gate
 
     def refusal(self, method: str) -> Overloaded | None:
-        """Return what a method is refused with while the server is behind, if it is."""
+        """Return the error for a request while the server is behind; None for methods that pass."""
         if method in _SPARED or method[:6] == "tasks/":
             return None
         error = self._overload

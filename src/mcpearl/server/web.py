@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 HealthCheck = Callable[[], Any]
 
 
-class Web:
+class WebPages:
     """Filled by decorators before the server runs, read by its HTTP endpoints."""
 
     __slots__ = ("board", "checks", "consoles", "draining", "number", "routes")

@@ -93,7 +93,7 @@ class StoringBus(Bus, Protocol):
         ...
 
 
-class _Subscription(NamedTuple):
+class _BusSubscription(NamedTuple):
     hear: Hear
     missed: Callable[[], None] | None
 
@@ -102,11 +102,11 @@ class Topics:
     """The subscriptions of one process, for a bus to hand messages to."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, list[_Subscription]] = {}
+        self._topics: dict[str, list[_BusSubscription]] = {}
 
     def subscribe(self, topic: str, hear: Hear, missed: Callable[[], None] | None) -> Unsubscribe:
         """Add a subscription; see `Bus.subscribe`."""
-        subscription = _Subscription(hear, missed)
+        subscription = _BusSubscription(hear, missed)
         self._topics.setdefault(topic, []).append(subscription)
 
         def unsubscribe() -> None:

@@ -16,7 +16,7 @@ class EventsLost(Exception):
     """A stream cannot be resumed from a position: it is unknown, or later events are gone."""
 
 
-class Kept(NamedTuple):
+class StoredEvents(NamedTuple):
     """What a store has of a stream after a position."""
 
     events: list[StoredEvent]
@@ -105,7 +105,7 @@ class EventStore(Protocol):
         """
         ...
 
-    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+    async def after(self, session: str, stream: str, number: int | None) -> StoredEvents:
         """Return the events after a position.
 
         Args:

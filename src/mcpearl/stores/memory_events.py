@@ -13,7 +13,7 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.keeper import Keeper
 from mcpearl.runtime.tree import Node
-from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
+from mcpearl.stores.events import EventsLost, Follower, StoredEvent, StoredEvents
 
 MAX_EVENTS = 1000  # kept of one stream
 MAX_READ = 1024 * 1024  # bytes kept of what was read already, per stream
@@ -23,12 +23,12 @@ _STEP = 64 * 1024  # bytes in which the budget is told
 STREAM_SIZE = 1024  # bytes of an ended stream beside its events, about
 
 
-class _Stream:
+class _MemoryStream:
     """One stream, and the follower or followers it has in this process."""
 
     __slots__ = ("ended", "events", "followers", "name", "next", "read", "session", "size")
 
-    def __init__(self, session: "_Session", name: str) -> None:
+    def __init__(self, session: "_SessionStreams", name: str) -> None:
         self.session = session
         self.name = name
         self.events: deque[StoredEvent] = deque()
@@ -44,7 +44,7 @@ class _Stream:
         return self.events[0][0] if self.events else self.next
 
 
-class _Session:
+class _SessionStreams:
     """The streams of one session, in the order they began."""
 
     __slots__ = ("ended", "id", "size", "streams")
@@ -53,7 +53,7 @@ class _Session:
         self.id = id
         self.size = 0
         self.ended = 0  # how many of the streams have
-        self.streams: dict[str, _Stream] = {}
+        self.streams: dict[str, _MemoryStream] = {}
 
 
 class MemoryEventStore:
@@ -82,10 +82,12 @@ class MemoryEventStore:
         self.size = 0
         self._history = (budget or Budget()).history(self._give_way)
         self._counted = 0  # bytes the budget knows of
-        self._sessions: dict[str, _Session] = {}
-        self._open: OrderedDict[_Stream, None] = OrderedDict()  # with events, not ended
-        self._ended: OrderedDict[_Stream, None] = OrderedDict()
-        self._done: OrderedDict[_Stream, float] = OrderedDict()  # ended and read; when to drop it
+        self._sessions: dict[str, _SessionStreams] = {}
+        self._open: OrderedDict[_MemoryStream, None] = OrderedDict()  # with events, not ended
+        self._ended: OrderedDict[_MemoryStream, None] = OrderedDict()
+        self._done: OrderedDict[_MemoryStream, float] = (
+            OrderedDict()
+        )  # ended and read; when to drop it
         self._keeper = Keeper("streams that were read whole", self._sweep)
 
     def node(self) -> Node:
@@ -183,7 +185,7 @@ class MemoryEventStore:
         if kept.ended and number == kept.next - 1:
             self._finish(kept)
 
-    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+    async def after(self, session: str, stream: str, number: int | None) -> StoredEvents:
         """Return what is kept after a position."""
         kept = self._find(session, stream)
         if kept is None:
@@ -195,7 +197,7 @@ class MemoryEventStore:
         elif number < kept.first - 1:
             raise EventsLost(f"events of stream {stream!r} after {number} are no longer kept")
         events = list(islice(kept.events, number + 1 - kept.first, None))
-        return Kept(events, kept.next - 1, kept.ended)
+        return StoredEvents(events, kept.next - 1, kept.ended)
 
     # Forgetting
 
@@ -213,33 +215,33 @@ class MemoryEventStore:
         self._keeper.stop()
         self._history.close()
 
-    def _find(self, session: str, stream: str) -> _Stream | None:
+    def _find(self, session: str, stream: str) -> _MemoryStream | None:
         found = self._sessions.get(session)
         return None if found is None else found.streams.get(stream)
 
-    def _stream(self, session: str, stream: str) -> _Stream:
+    def _stream(self, session: str, stream: str) -> _MemoryStream:
         """Return a stream, which begins here when it is not known."""
         found = self._sessions.get(session)
         if found is None:
-            found = self._sessions[session] = _Session(session)
+            found = self._sessions[session] = _SessionStreams(session)
         kept = found.streams.get(stream)
         if kept is None:
-            kept = found.streams[stream] = _Stream(found, stream)
+            kept = found.streams[stream] = _MemoryStream(found, stream)
         return kept
 
-    def _grow(self, stream: _Stream, size: int) -> None:
+    def _grow(self, stream: _MemoryStream, size: int) -> None:
         stream.size += size
         stream.session.size += size
         self.size += size
 
-    def _drop_oldest(self, stream: _Stream) -> None:
+    def _drop_oldest(self, stream: _MemoryStream) -> None:
         """Drop the oldest event of a stream."""
         _, message = stream.events.popleft()
         self._grow(stream, -len(message) - EVENT_SIZE)
         if not stream.events:
             self._open.pop(stream, None)
 
-    def _remove(self, stream: _Stream) -> None:
+    def _remove(self, stream: _MemoryStream) -> None:
         """Drop a stream whole."""
         session = stream.session
         self._grow(stream, -stream.size)
@@ -253,14 +255,14 @@ class MemoryEventStore:
         if not session.streams:
             self._sessions.pop(session.id, None)
 
-    def _keep_bounds(self, session: _Session) -> None:
+    def _keep_bounds(self, session: _SessionStreams) -> None:
         """Bring a session back to its share, then all sessions to the budget."""
         if session.size > self._share:
             self._shrink(session)
         while self.size > self._max:
             self._make_room()
 
-    def _shrink(self, session: _Session) -> None:
+    def _shrink(self, session: _SessionStreams) -> None:
         """Drop the ended streams of a session, then its oldest events; each stream keeps its newest."""
         streams = list(session.streams.values())
         for stream in streams:
@@ -289,7 +291,7 @@ class MemoryEventStore:
         else:
             self._drop_oldest(next(iter(self._open)))
 
-    def _finish(self, stream: _Stream) -> None:
+    def _finish(self, stream: _MemoryStream) -> None:
         """Drop a stream some time from now: it ended and was read whole."""
         self._done[stream] = clock.monotonic() + self._linger
         self._keeper.wake(self._linger)

@@ -70,6 +70,15 @@ class RedisBus:
         self._unsent: deque[Unsent] = deque()
         self._sending: asyncio.Task[None] | None = None
 
+    @property
+    def number(self) -> int:
+        """The number of this process among those of the deployment."""
+        return self._members.number
+
+    def inbox_of(self, number: int) -> str:
+        """Return the stream of messages to one process."""
+        return self._link.key("inbox", str(number))
+
     def publish(self, topic: str, message: bytes) -> None:
         """Add a message to the stream; it waits while the server is away."""
         check_message(topic, message)
@@ -119,7 +128,7 @@ class RedisBus:
         Raises:
             StoreUnavailable: It could not be stored.
         """
-        keys = [self._link.key("inbox", str(number)), self._members.key]
+        keys = [self.inbox_of(number), self._members.key]
         await self._link.run(_PASS, keys, (*self.entry(topic, message), number))
 
     def subscribe(
@@ -156,7 +165,7 @@ class RedisBus:
         """Join. Raises `StoreUnavailable` for a server that cannot be used."""
         await self._link.start()
         self._writer = clock.token(9)
-        self._inbox = self._link.key("inbox", str(self._members.number))
+        self._inbox = self.inbox_of(self.number)
         self._recent = Recent(self._link, self.key, self._followers)
         tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
         tail.also(self._inbox, self._received, self._own_topics.missed)

@@ -1,7 +1,7 @@
 """How many sessions a deployment has, on all machines, without a command for each.
 
-The sessions are in one sorted set by the time they expire. Once a second a process that began, used or
-ended some notes them there, and reads how many there are.
+The sessions are in one sorted set by the time they expire. Once a second every process notes there those
+that it began, used or ended, and reads how many there are.
 """
 
 import asyncio
@@ -39,20 +39,19 @@ class SessionCount:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
         self._key = link.key("sessions")
-        self._changed: dict[
-            str, float | None
-        ] = {}  # seconds each has left; None for one that ended
-        self._begun = 0  # since the last look
+        # Seconds that each has left; None for one that ended.
+        self._changed: dict[str, float | None] = {}
+        self._more = 0  # that began here since the last look, less those that ended
         self._known = 0
 
     @property
     def now(self) -> int:
-        """How many there are, with those that began here since the last look."""
-        return self._known + self._begun
+        """How many there are, with what began and ended here since the last look."""
+        return max(0, self._known + self._more)
 
     def begun(self, digest: str, ttl: float) -> None:
         """Note a session that begins."""
-        self._begun += 1
+        self._more += 1
         self._changed[digest] = ttl
 
     def used(self, digest: str, ttl: float) -> None:
@@ -61,21 +60,21 @@ class SessionCount:
 
     def ended(self, digest: str) -> None:
         """Note the end of a session."""
+        self._more -= 1
         self._changed[digest] = None
 
     async def run(self) -> None:
         """Keep the count, until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
-            if self._changed or self._known:
-                try:
-                    await self.look()
-                except StoreUnavailable:
-                    await self._link.until_up()
+            try:
+                await self.look()
+            except StoreUnavailable:
+                await self._link.until_up()
 
     async def look(self) -> None:
         """Note what changed, and read the count."""
-        changed, begun = self._changed, self._begun
+        changed, more = self._changed, self._more
         self._changed = {}
         noted = list(changed.items())
         try:
@@ -87,4 +86,4 @@ class SessionCount:
         except StoreUnavailable:
             self._changed = {**changed, **self._changed}
             raise
-        self._begun -= begun
+        self._more -= more

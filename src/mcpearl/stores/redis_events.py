@@ -1,89 +1,33 @@
 """Events of resumable streams in Redis: any process resumes them, also after their producer died.
 
-A stream is two keys: its events, and a hash that says how far it is, which process reads it, and which
+A stream is two keys: its events, and a hash that says how far it is, which processes read it, and which
 one produces it with what last words. Events of one stream are written in order, together as they
-gather, and repeated without harm when a reply was lost. One process at a time reads a stream; one that
-appends to it elsewhere tells the reader, which then looks.
+gather, and repeated without harm when a reply was lost. A process that appends to a stream tells the
+others that read it; they look then.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
+from mcpearl.stores.events import EventsLost, Follower, StoredEvents
 from mcpearl.stores.redis_bus import RedisBus
-from mcpearl.stores.redis_event_scripts import (
-    AFTER,
-    ANNOUNCE,
-    APPEND,
-    END_WITH,
-    FORGET,
-    LEAVE,
-    READ,
-)
+from mcpearl.stores.redis_event_steps import KEPT_FOR, EventSteps, Found
+from mcpearl.stores.redis_event_stream import LocalStream
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
-from mcpearl.stores.redis_sessions import digest_of
 
 logger = logging.getLogger("mcpearl.stores")
 
-MAX_EVENTS = 1000  # kept of one stream
-MAX_BYTES = 8 * 1024 * 1024  # kept of one stream
-MAX_STREAMS = 64  # of one session that are kept; those that have not ended are kept in any case
-KEPT_FOR = 3600  # seconds a stream is kept after its last event
-LINGER = 60  # seconds it is kept after it ended and was read whole
 MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
-MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are known
 _READ_DELAY = 0.2  # seconds in which what was read is noted
 _TOPIC = "events"
 
 _Notice = tuple[str, str, int]
-
-
-class _Stream:
-    """What this process does with one stream: it writes to it, follows it, or both."""
-
-    __slots__ = (
-        "begun",
-        "end_written",
-        "ending",
-        "followers",
-        "heard",
-        "last_words",
-        "looking",
-        "name",
-        "over",
-        "producer",
-        "read",
-        "reads",
-        "sequence",
-        "session",
-        "unwritten",
-        "writer",
-        "writing",
-    )
-
-    def __init__(self, session: str, name: str, writer: str) -> None:
-        self.session = session
-        self.name = name
-        self.writer = writer  # what the sequence belongs to
-        self.followers: tuple[Follower, ...] = ()
-        self.heard: int | None = None  # the newest event that the followers know of
-        self.unwritten: list[bytes] = []
-        self.sequence = 0  # of the last event of this process that is written
-        self.ending = False  # nothing may be appended any more
-        self.end_written = False
-        self.over = False
-        self.writing: asyncio.Task[None] | None = None
-        self.looking: asyncio.Task[None] | None = None  # for events of other processes
-        self.last_words: Sequence[bytes] | None = None
-        self.begun = False  # the last words are stored
-        self.producer = 0  # another process that produces it
-        self.read = 0
-        self.reads = False  # other processes tell this one when they append
 
 
 class RedisEventStore:
@@ -101,9 +45,10 @@ class RedisEventStore:
         self._link = link
         self._bus = bus
         self._members = members
-        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._steps = EventSteps(link)
+        self._streams: dict[tuple[str, str], LocalStream] = {}
         self._count = 0  # of the streams so far
-        self._dirty: set[_Stream] = set()  # read further than is noted
+        self._dirty: set[LocalStream] = set()  # read further than is noted
         self._noting: asyncio.TimerHandle | None = None
         self._keeping: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
@@ -116,32 +61,24 @@ class RedisEventStore:
         self._keep_read()
 
     def _keep_read(self) -> None:
-        """Keep streams that are read here from expiring, however quiet they are."""
+        """Keep streams that are read here from expiring, now and then."""
         loop = asyncio.get_running_loop()
         self._keeping = loop.call_later(KEPT_FOR / 4, self._keep_read)
         for stream in self._streams.values():
             if stream.reads:
-                for key in self._keys(stream.session, stream.name):
-                    keeping = self._link.send("PEXPIRE", key, KEPT_FOR * 1000)
-                    self._link.post(keeping, "a stream that is read may expire")
+                self._steps.keep(stream.session, stream.name)
 
-    def _stream(self, session: str, name: str) -> _Stream:
+    def _stream(self, session: str, name: str) -> LocalStream:
         found = self._streams.get((session, name))
         if found is None:
             self._count += 1
             writer = f"{self._members.number}.{self._count}"
-            found = self._streams[session, name] = _Stream(session, name, writer)
+            found = self._streams[session, name] = LocalStream(session, name, writer)
         return found
 
-    def _keys(self, session: str, stream: str) -> list[str]:
-        owner = digest_of(session)
-        key = self._link.key_of
-        return [key(owner, "m", stream), key(owner, "e", stream), key(owner, "streams")]
-
-    def _settle(self, stream: _Stream) -> None:
+    def _settle(self, stream: LocalStream) -> None:
         """Forget about a stream that this process neither writes to nor follows."""
-        busy = stream.followers or stream.unwritten or stream.writing is not None
-        if not busy and stream not in self._dirty:
+        if not stream.is_busy and stream not in self._dirty:
             self._streams.pop((stream.session, stream.name), None)
 
     # Writing
@@ -158,7 +95,7 @@ class RedisEventStore:
         if len(found.unwritten) >= MAX_UNWRITTEN:
             logger.error("%d events of a stream wait for the store; it ends", MAX_UNWRITTEN)
             found.unwritten.clear()
-            self._end_here(found)
+            found.end()
             return
         found.unwritten.append(message)
         self._write_soon(found)
@@ -170,13 +107,13 @@ class RedisEventStore:
             found.ending = True
             self._write_soon(found)
 
-    def _write_soon(self, stream: _Stream) -> None:
+    def _write_soon(self, stream: LocalStream) -> None:
         if stream.writing is None:
             stream.writing = asyncio.get_running_loop().create_task(self._write_all(stream))
 
-    async def _write_all(self, stream: _Stream) -> None:
+    async def _write_all(self, stream: LocalStream) -> None:
         try:
-            while stream.unwritten or (stream.ending and not stream.end_written):
+            while stream.has_unwritten:
                 try:
                     await self._write(stream)
                 except StoreUnavailable as error:
@@ -186,96 +123,35 @@ class RedisEventStore:
             stream.writing = None
             self._settle(stream)
 
-    async def _write(self, stream: _Stream) -> None:
-        """Write what has gathered, in one step, and hand it over or tell its reader."""
-        messages, ending, heard = list(stream.unwritten), stream.ending, stream.heard
-        said = [] if stream.begun else [words.decode() for words in stream.last_words or ()]
-        last, before, others = await self._link.run(
-            APPEND,
-            self._keys(stream.session, stream.name),
-            (
-                *(
-                    stream.writer,
-                    stream.sequence + 1,
-                    int(ending),
-                    stream.read,
-                    self._members.number,
-                ),
-                *(MAX_EVENTS, MAX_BYTES, MAX_STREAMS, KEPT_FOR, LINGER),
-                *(stream.name, msgspec.msgpack.encode(said) if said else b""),
-                *messages,
-            ),
+    async def _write(self, stream: LocalStream) -> None:
+        """Write what has gathered, in one step, and hand it over or tell its readers."""
+        messages, ends, heard = list(stream.unwritten), stream.ending, stream.heard
+        last, before, readers = await self._steps.append(
+            stream.session,
+            stream.name,
+            messages,
+            process=self._members.number,
+            writer=stream.writer,
+            first=stream.sequence + 1,
+            ends=ends,
+            read=stream.read,
+            last_words=() if stream.begun else stream.last_words or (),
         )
         stream.begun = True
         stream.sequence += len(messages)
         del stream.unwritten[: len(messages)]
-        if last < 0:  # it was ended elsewhere
-            stream.unwritten.clear()
-            stream.ending = stream.end_written = True
-            self._end_here(stream)
+        if last < 0:
+            stream.ended_elsewhere()
             return
-        if int(before) < (heard or 0):
-            self._lost(stream)
-        self._written(stream, messages, int(before), last)
-        for reader in others:
-            self._tell(int(reader), stream, last)
-        if ending:
+        if before < (heard or 0):
+            stream.lost_events()
+        if not stream.hand_over_written(messages, before, last):
+            self._look_soon(stream)
+        for reader in readers:
+            self._tell(reader, stream, last)
+        if ends:
             stream.end_written = True
-            self._end_here(stream)
-
-    def _written(self, stream: _Stream, messages: list[bytes], before: int, last: int) -> None:
-        """Hand over what was written here, and before it what came from elsewhere."""
-        if not stream.followers:
-            stream.heard = last
-        elif before == (before if stream.heard is None else stream.heard) and (
-            last == before + len(messages)
-        ):
-            for number, message in enumerate(messages, before + 1):
-                self._hand_over(stream, number, message)
-        else:
-            self._look_soon(stream)
-
-    @staticmethod
-    def _hand_over(stream: _Stream, number: int, message: bytes) -> None:
-        if stream.heard is None or number > stream.heard:
-            stream.heard = number
-            for follower in stream.followers:
-                follower.heard(number, message)
-
-    def _end_here(self, stream: _Stream) -> None:
-        stream.ending = True
-        if stream.looking is not None or stream.over:
-            return  # the look finds the end
-        stream.over = True
-        for follower in stream.followers:
-            follower.over()
-
-    def announce(
-        self, session: str, stream: str, message: bytes, position: str | None = None
-    ) -> None:
-        """Append an announcement, unless a process has done that."""
-        self._run_beside(self._announce(session, stream, message, position or ""))
-
-    async def _announce(self, session: str, name: str, message: bytes, position: str) -> None:
-        keys = [*self._keys(session, name), self._link.key_of(digest_of(session), "a", name)]
-        given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, name, message, position)
-        while True:
-            before = self._streams.get((session, name))
-            heard = (before.heard if before is not None else None) or 0
-            try:
-                last, appended = await self._link.run(ANNOUNCE, keys, given)
-                break
-            except StoreUnavailable:
-                await self._link.until_up()
-        stream = self._streams.get((session, name))
-        if stream is not None and stream is before and last - appended < heard:
-            self._lost(stream)
-        if stream is None or not stream.followers or last <= (stream.heard or 0):
-            return  # every process that reads the stream announces the same
-        if appended and stream.heard == last - 1 and stream.looking is None:
-            self._hand_over(stream, last, message)
-        else:
-            self._look_soon(stream)
+            stream.end()
 
     async def stored(self, session: str, stream: str) -> None:
         """Wait until everything is written; raises `StoreUnavailable` while the server is away."""
@@ -285,6 +161,31 @@ class RedisEventStore:
             await asyncio.wait([writing], timeout=0.05)
             if not writing.done() and not self._link.is_up:
                 raise StoreUnavailable("events could not be written yet")
+
+    def announce(
+        self, session: str, stream: str, message: bytes, position: str | None = None
+    ) -> None:
+        """Append an announcement, unless a process has done that."""
+        self._run_beside(self._announce(session, stream, message, position or ""))
+
+    async def _announce(self, session: str, name: str, message: bytes, position: str) -> None:
+        while True:
+            before = self._streams.get((session, name))
+            heard = (before.heard if before is not None else None) or 0
+            try:
+                last, appended = await self._steps.announce(session, name, message, position)
+                break
+            except StoreUnavailable:
+                await self._link.until_up()
+        stream = self._streams.get((session, name))
+        if stream is not None and stream is before and last - appended < heard:
+            stream.lost_events()
+        if stream is None or not stream.followers or last <= (stream.heard or 0):
+            return  # every process that reads the stream announces the same
+        if appended and stream.heard == last - 1 and stream.looking is None:
+            stream.hand_over(last, message)
+        else:
+            self._look_soon(stream)
 
     # Reading
 
@@ -309,13 +210,10 @@ class RedisEventStore:
         if found is not None:
             self._leave(found)
 
-    def _leave(self, stream: _Stream) -> None:
-        if not stream.reads:
-            return
-        stream.reads = False
-        keys = self._keys(stream.session, stream.name)
-        leaving = self._link.run(LEAVE, keys, (self._members.number, stream.read))
-        self._link.post(leaving, "a stream could not be left")
+    def _leave(self, stream: LocalStream) -> None:
+        if stream.reads:
+            stream.reads = False
+            self._steps.leave(stream.session, stream.name, self._members.number, stream.read)
 
     def mark_read(self, session: str, stream: str, number: int) -> None:
         """Note what was read, soon: many notes are one."""
@@ -332,59 +230,39 @@ class RedisEventStore:
         self._noting = None
         dirty, self._dirty = self._dirty, set()
         for stream in dirty:
-            keys = self._keys(stream.session, stream.name)
-            self._link.post(
-                self._link.run(READ, keys, (stream.read, LINGER)), "what was read was not noted"
-            )
+            self._steps.note_read(stream.session, stream.name, stream.read)
             self._settle(stream)
 
-    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+    async def after(self, session: str, stream: str, number: int | None) -> StoredEvents:
         """Return what is kept after a position; from now on this process reads the stream."""
-        found = self._streams.get((session, stream))
-        read = 0 if found is None else found.read
-        heard = 0 if found is None else found.heard or 0
-        reply = await self._after(session, stream, "" if number is None else number, read)
-        last, ended, producer, events, readers = reply
-        if found is not None and last < heard:
-            self._lost(found)
-        if producer and not ended and not await self._members.is_alive(producer):
-            await self._end_for(session, stream, producer)
-            reply = await self._after(session, stream, "" if number is None else number, read)
-            last, ended, producer, events, _ = reply
+        own = self._members.number
+        known = self._streams.get((session, stream))
+        read, heard = (0, 0) if known is None else (known.read, known.heard or 0)
+        found = await self._steps.after(session, stream, number, read, own)
+        if known is not None and found.last < heard:
+            known.lost_events()
+        readers = found.readers
+        if found.producer and not found.ended and not await self._members.is_alive(found.producer):
+            await self._steps.end_for(session, stream, found.producer)
+            found = await self._steps.after(session, stream, number, read, own)
         for reader in readers:
             if not await self._members.is_alive(reader):  # it did not leave by itself
-                self._link.post(
-                    self._link.run(LEAVE, self._keys(session, stream), (reader, 0)),
-                    "a dead reader of a stream is still noted",
-                )
-        found = self._streams.get((session, stream))
-        if found is not None:
-            found.reads = True
-            found.producer = 0 if producer == self._members.number else producer
-            found.heard = max(found.heard or 0, last)
-        return Kept(events, last, ended)
+                self._steps.leave(session, stream, reader, 0)
+        self._reads(session, stream, found)
+        return StoredEvents(found.events, found.last, found.ended)
 
-    async def _after(
-        self, session: str, stream: str, position: int | str, read: int, registers: bool = True
-    ) -> tuple[int, bool, int, list[StoredEvent], list[int]]:
-        reader = self._members.number if registers else 0
-        reply = await self._link.run(
-            AFTER, self._keys(session, stream), (position, read, reader, KEPT_FOR, stream)
-        )
-        match reply[0]:
-            case b"unknown":
-                raise EventsLost(f"there is no stream {stream[:64]!r}")
-            case b"never":
-                raise EventsLost(f"stream {stream!r} has no event {position}")
-            case b"gone":
-                raise EventsLost(f"events of stream {stream!r} after {position} are no longer kept")
-        _, last, ended, producer, entries, readers = reply
-        events = [(int(id.partition(b"-")[0]), fields[1]) for id, fields in entries]
-        others = [int(each) for each in readers]
-        return int(last), bool(ended), int(producer or 0), events, others
+    def _reads(self, session: str, stream: str, found: Found) -> None:
+        """Note that this process reads a stream, if it follows it."""
+        known = self._streams.get((session, stream))
+        if known is not None:
+            known.reads = True
+            known.producer = 0 if found.producer == self._members.number else found.producer
+            known.heard = max(known.heard or 0, found.last)
 
-    def _tell(self, reader: int, stream: _Stream, last: int) -> None:
-        """Tell the process that reads a stream that it has grown."""
+    # What other processes append
+
+    def _tell(self, reader: int, stream: LocalStream, last: int) -> None:
+        """Tell a process that reads a stream that it has grown."""
         notice = msgspec.json.encode((stream.session, stream.name, last))
         self._run_beside(self._tell_surely(reader, notice))
 
@@ -402,26 +280,23 @@ class RedisEventStore:
         if stream is not None and stream.followers:
             self._look_soon(stream)
 
-    def _look_soon(self, stream: _Stream) -> None:
+    def _look_soon(self, stream: LocalStream) -> None:
         if stream.looking is None:
             stream.looking = asyncio.get_running_loop().create_task(self._look(stream))
 
-    async def _look(self, stream: _Stream) -> None:
+    async def _look(self, stream: LocalStream) -> None:
         """Hand over everything that was appended since, by whatever process."""
         try:
             while True:
-                heard = stream.heard
-                found = await self._after(
-                    stream.session, stream.name, heard or "", 0, registers=False
-                )
-                last, ended, _, events, _ = found
-                for number, message in events:
-                    self._hand_over(stream, number, message)
-                if last <= (stream.heard or 0):
+                found = await self._steps.after(stream.session, stream.name, stream.heard or None)
+                ended = found.ended
+                for number, message in found.events:
+                    stream.hand_over(number, message)
+                if found.last <= (stream.heard or 0):
                     break
         except EventsLost:
             ended = bool(stream.producer)  # then its outcome is lost; others go on with what comes
-            self._lost(stream)
+            stream.lost_events()
         except StoreUnavailable:
             ended = False
             await self._link.until_up()
@@ -429,45 +304,28 @@ class RedisEventStore:
         finally:
             stream.looking = None
         if ended:
-            self._end_here(stream)
-
-    @staticmethod
-    def _lost(stream: _Stream) -> None:
-        """Go on with what the store has not noted as read: it lost newer events, as a failover may."""
-        logger.warning("the store lost events of a stream; its reader goes on with what comes")
-        stream.heard = stream.read = 0
+            stream.end()
 
     # Processes that die
 
     def _died(self, number: int) -> None:
-        """Speak the last words of a dead process on streams that are read here; look at the others."""
+        """Append the last words of a dead process to streams that are read here; look at the others."""
         for stream in list(self._streams.values()):
             if stream.followers and stream.producer == number:
                 self._run_beside(self._take_over(stream, number))
             elif stream.followers and stream.heard:
                 self._look_soon(stream)
 
-    async def _take_over(self, stream: _Stream, producer: int) -> None:
-        await self._end_for(stream.session, stream.name, producer)
+    async def _take_over(self, stream: LocalStream, producer: int) -> None:
+        await self._steps.end_for(stream.session, stream.name, producer)
         self._look_soon(stream)
 
-    async def _end_for(self, session: str, stream: str, producer: int) -> None:
-        """End a stream for the process that died while it produced it."""
-        await self._link.run(END_WITH, self._keys(session, stream), (producer, KEPT_FOR))
+    # Life
 
-    def _run_beside(self, work: "asyncio.Future[None] | object") -> None:
-        task = asyncio.get_running_loop().create_task(self._logged(work))
+    def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_logged(work))
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
-
-    @staticmethod
-    async def _logged(work: object) -> None:
-        try:
-            await work  # type: ignore[misc]
-        except StoreUnavailable as error:
-            logger.warning("a stream was not brought up to date: %s", error)
-
-    # Forgetting
 
     def forget(self, session: str) -> None:
         """Drop a session with its streams."""
@@ -476,10 +334,7 @@ class RedisEventStore:
             stream.unwritten.clear()
             self._dirty.discard(stream)
             self._streams.pop((session, stream.name), None)
-        owner, key = digest_of(session), self._link.key_of
-        keys = [key(owner, "streams")]
-        given = tuple(key(owner, kind, "") for kind in ("m", "e", "a"))
-        self._link.post(self._link.run(FORGET, keys, given), "streams could not be deleted")
+        self._steps.forget(session)
 
     async def close(self) -> None:
         """Write what waits if the server is there, and let go of the streams."""
@@ -501,3 +356,10 @@ class RedisEventStore:
         if tasks:
             await asyncio.wait(tasks)
         self._streams.clear()
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except StoreUnavailable as error:
+        logger.warning("a stream was not brought up to date: %s", error)

@@ -50,7 +50,7 @@ return 1
 )
 
 
-class Member(Struct, frozen=True):
+class DeployedProcess(Struct, frozen=True):
     """One process of a deployment."""
 
     number: int
@@ -102,7 +102,7 @@ class RedisMembers:
 
     async def report(self) -> None:
         """Renew the lease of this process, and see which others live."""
-        me = Member(self.number, socket.gethostname(), os.getpid(), clock.now())
+        me = DeployedProcess(self.number, socket.gethostname(), os.getpid(), clock.now())
         held, members = await self._link.run(
             _REPORT, self._keys, (self.number, LEASE, msgspec.json.encode(me))
         )
@@ -131,13 +131,13 @@ class RedisMembers:
         """Where the numbers of all processes are, a sorted set."""
         return self._keys[0]
 
-    async def all(self) -> list[Member]:
+    async def all(self) -> list[DeployedProcess]:
         """Return the processes that live."""
         found = await self._link.send("HVALS", self._keys[1])
         members = []
         for info in found:
             try:
-                members.append(msgspec.json.decode(info, type=Member))
+                members.append(msgspec.json.decode(info, type=DeployedProcess))
             except msgspec.DecodeError:
                 logger.warning("the store has something among its members that is not one")
         return members

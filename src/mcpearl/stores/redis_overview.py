@@ -8,7 +8,7 @@ from msgspec import Struct
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_link import RedisLink
-from mcpearl.stores.redis_members import Member, RedisMembers
+from mcpearl.stores.redis_members import DeployedProcess, RedisMembers
 
 _KINDS = {
     "session": "sessions that changed",
@@ -35,7 +35,7 @@ class Deployment(Struct, frozen=True):
     """One deployment in a store."""
 
     prefix: str
-    members: list[Member]
+    members: list[DeployedProcess]
     names: list[HeldName]
     sessions: int
     """How many there are, as of a second ago."""

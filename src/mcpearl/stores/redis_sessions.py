@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcpearl.protocol.seal import KeyRing, Unsealable
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
@@ -97,6 +98,8 @@ class _Facts(Struct, array_like=True, frozen=True):
     capabilities: ClientCapabilities
     whole: bool = True
     """False if client and capabilities take too much room for an id."""
+    member: int = 0
+    """The number of the process at which it began."""
 
 
 class _Changing(Struct, array_like=True, frozen=True):
@@ -109,7 +112,7 @@ class _Changing(Struct, array_like=True, frozen=True):
     capabilities: ClientCapabilities | None = None
 
 
-class _Notice(Struct, array_like=True, frozen=True):
+class _SessionNotice(Struct, array_like=True, frozen=True):
     """What other processes hear of a change."""
 
     id: str
@@ -149,14 +152,17 @@ class RedisSessionStore:
         """Return an id that has the facts of a session in it, sealed."""
         state = record.state
         facts = _Facts(
-            clock.now(), record.identity, state.version, state.client, state.capabilities
+            clock.now(),
+            record.identity,
+            state.version,
+            state.client,
+            state.capabilities,
+            member=self._bus.number,
         )
         id = self._seal(facts)
         if len(id) > MAX_ID:
-            nothing = _Facts(
-                facts.began, facts.identity, facts.version, None, ClientCapabilities(), False
-            )
-            facts, id = nothing, self._seal(nothing)
+            facts = replace(facts, client=None, capabilities=ClientCapabilities(), whole=False)
+            id = self._seal(facts)
         self._newest = id, facts
         self.counted.begun(digest_of(id), YOUNG)
         return id
@@ -230,17 +236,27 @@ class RedisSessionStore:
         keys: list[str] = [self._key(record.id)]
         given: list[Any] = [self._first(), record.revision, int(_is_young(facts))]
         given += [msgspec.msgpack.encode(changing), ttl]
-        tells = record.revision > 2  # before, no other process can have it
-        message = _message(_Notice(record.id, record.revision, changing)) if tells else b""
+        hearer = self._hearer(record, facts)
+        tells = hearer is not None
+        message = _message(_SessionNotice(record.id, record.revision, changing)) if tells else b""
         if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
-            keys.append(self._bus.key)
+            keys.append(self._bus.key if not hearer else self._bus.inbox_of(hearer))
             given += self._bus.entry(_TOPIC, message)
         saved = await self._link.run(_SAVE, keys, given)
         if saved:
             self.counted.used(digest_of(record.id), ttl)
-        if saved and tells and len(keys) == 1:
-            await self._bus.spread(_TOPIC, message)
+        if saved and hearer is not None and len(keys) == 1:
+            if hearer:
+                await self._bus.pass_to(hearer, _TOPIC, message)
+            else:
+                await self._bus.spread(_TOPIC, message)
         return bool(saved)
+
+    def _hearer(self, record: SessionRecord, facts: _Facts) -> int | None:
+        """Return the process to tell of a change; 0 for all of them, None if no other has the session."""
+        if record.revision > 2:
+            return 0
+        return None if facts.member in (0, self._bus.number) else facts.member
 
     async def missed(self, record: SessionRecord) -> list[Missed] | None:
         """Return what was announced since a session was saved, at whatever process."""
@@ -265,13 +281,13 @@ class RedisSessionStore:
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
         self.counted.ended(digest_of(id))
-        await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
+        await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
         """Hear of sessions that other processes changed or ended."""
 
         def heard(message: bytes) -> None:
-            notice = msgspec.msgpack.decode(message, type=_Notice)
+            notice = msgspec.msgpack.decode(message, type=_SessionNotice)
             facts, changing = self._open(notice.id), notice.changing
             if facts is None:
                 return
@@ -282,13 +298,19 @@ class RedisSessionStore:
             else:
                 hear(notice.id, _record(notice.id, facts, changing, notice.revision))
 
-        return self._bus.subscribe(_TOPIC, heard, missed)
+        ends = self._bus.subscribe(_TOPIC, heard, missed), self._bus.receive(_TOPIC, heard)
+
+        def stop() -> None:
+            for end in ends:
+                end()
+
+        return stop
 
 
-def _message(notice: _Notice) -> bytes:
+def _message(notice: _SessionNotice) -> bytes:
     message = msgspec.msgpack.encode(notice)
     if len(message) > MAX_MESSAGE - len(_TOPIC):
-        message = msgspec.msgpack.encode(_Notice(notice.id, notice.revision))
+        message = msgspec.msgpack.encode(_SessionNotice(notice.id, notice.revision))
     return message
 
 
@@ -314,7 +336,7 @@ def _record(
     client, capabilities = facts.client, facts.capabilities
     if not facts.whole:
         client, capabilities = changing.client, changing.capabilities or ClientCapabilities()
-    state = Snapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
+    state = EndSnapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
     return SessionRecord(
         id=id,
         identity=facts.identity,

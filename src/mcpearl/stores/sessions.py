@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 
 Identity = tuple[str | None, str, str | None]
 """Issuer, subject and client of a principal: what stays the same from one token to the next."""
@@ -22,7 +22,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     id: str
     identity: Identity
     """Only requests of the same identity may use the session."""
-    state: Snapshot
+    state: EndSnapshot
     """What client and server agreed on."""
     uris: tuple[str, ...] = ()
     """The resources the session is subscribed to."""

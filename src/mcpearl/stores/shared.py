@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 
 REQUEST_BITS = 24
 """Bits of the id of a request to a client below the number of the process that sent it."""
+REQUEST_BLOCK = 1 << 12
+"""Ids between the beginnings of two sessions. A session that a process drops and builds again begins
+elsewhere, so that it does not use its own ids twice."""
+REQUEST_BLOCKS = 1 << 11
+"""Beginnings that are used in turn; the upper half of the ids is left to sessions that ask a lot."""
 
 
-class Relay(Protocol):
+class ProcessRelay(Protocol):
     """A way to the other processes that loses nothing it accepted."""
 
     @property
@@ -75,7 +80,7 @@ class SharedStore(Protocol):
         ...
 
     @property
-    def relay(self) -> Relay:
+    def relay(self) -> ProcessRelay:
         """The way to single processes."""
         ...
 

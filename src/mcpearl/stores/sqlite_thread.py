@@ -22,7 +22,7 @@ _PATIENCE = 10.0  # seconds to wait for another process that writes
 _MOST = 1000  # steps that are committed together
 
 
-class _Step(NamedTuple):
+class _Statement(NamedTuple):
     work: Statements
     writes: bool
     done: "asyncio.Future[Any]"
@@ -46,8 +46,8 @@ class SqliteThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = asyncio.Event()
-        self._inbox: queue.SimpleQueue[list[_Step] | None] = queue.SimpleQueue()
-        self._turn: list[_Step] = []  # asked for in this turn of the loop
+        self._inbox: queue.SimpleQueue[list[_Statement] | None] = queue.SimpleQueue()
+        self._turn: list[_Statement] = []  # asked for in this turn of the loop
         self._broken: StoreUnavailable | None = None  # why the file could not be opened
 
     # On the event loop
@@ -81,7 +81,7 @@ class SqliteThread:
         done = self._loop.create_future()
         if not self._turn:
             self._loop.call_soon(self._hand_over)
-        self._turn.append(_Step(work, writes, done))
+        self._turn.append(_Statement(work, writes, done))
         return done
 
     def _hand_over(self) -> None:
@@ -117,7 +117,7 @@ class SqliteThread:
             connection.close()
         self._on_loop(self._closed.set)
 
-    def _take(self) -> list[_Step] | None:
+    def _take(self) -> list[_Statement] | None:
         """Return all steps that are there, and wait for some; None at the end."""
         steps = self._inbox.get()
         while steps is not None and len(steps) < _MOST and not self._inbox.empty():
@@ -137,7 +137,7 @@ class SqliteThread:
             self._loop.call_soon_threadsafe(action, *arguments)
 
     def _run(
-        self, connection: sqlite3.Connection, steps: list[_Step]
+        self, connection: sqlite3.Connection, steps: list[_Statement]
     ) -> list[tuple["asyncio.Future[Any]", Any]]:
         try:
             return self._commit(connection, steps)
@@ -147,7 +147,7 @@ class SqliteThread:
         return [outcome for step in steps for outcome in self._run(connection, [step])]
 
     def _commit(
-        self, connection: sqlite3.Connection, steps: list[_Step]
+        self, connection: sqlite3.Connection, steps: list[_Statement]
     ) -> list[tuple["asyncio.Future[Any]", Any]]:
         writes = any(step.writes for step in steps)
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -11,7 +11,7 @@ from mcpearl.client.targets import Reachable
 from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
-from mcpearl.runtime.tree import Change, Node
+from mcpearl.runtime.tree import Node, NodeChange
 from mcpearl.sync.face import Face, SyncStream, for_threads
 from mcpearl.sync.portal import Portal, threaded
 from mcpearl.sync.task import SyncClientTask
@@ -81,7 +81,7 @@ class SyncClient(Face[Client]):
         """Return the connection and what depends on it: states, restarts, the last error, uptime."""
         return self._portal.call(self._inner.tree)
 
-    def tree_changes(self, limit: int = 1000) -> SyncStream[Change]:
+    def tree_changes(self, limit: int = 1000) -> SyncStream[NodeChange]:
         """Return an iterator over the changes of the connection from now on, for `for`.
 
         Args:

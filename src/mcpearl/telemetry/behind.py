@@ -47,6 +47,12 @@ class Behind(Observer):
         """Pass it on."""
         self._put("call_ended", began, call, outcome, size, answer)
 
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Pass it on."""
+        self._put("message_answered", method, seconds, code, size, wire)
+
     def connection_began(self, connection: object) -> None:
         """Pass it on."""
         self._put("connection_began", connection)

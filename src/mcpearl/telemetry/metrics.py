@@ -13,9 +13,11 @@ from typing import Any
 from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
 from mcpearl.types.jsonrpc import ERROR_CODES
+from mcpearl.types.methods import REQUESTS
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the buckets of durations, in seconds, as the MCP semantic conventions have them."""
@@ -72,7 +74,7 @@ class Series:
         return list(self._numbers)
 
 
-class Snapshot(Struct):
+class MetricsSnapshot(Struct):
     """The numbers of one process at a moment, or of several added up."""
 
     calls: dict[Key, Numbers] = {}
@@ -84,7 +86,7 @@ class Snapshot(Struct):
     gauges: dict[str, dict[str, float]] = {}
     """What is so at the moment, by metric and label."""
 
-    def add(self, other: "Snapshot", *, gauges: bool = True) -> None:
+    def add(self, other: "MetricsSnapshot", *, gauges: bool = True) -> None:
         """Add the numbers of another process."""
         _add_series(self.calls, other.calls)
         _add_series(self.sessions, other.sessions)
@@ -130,7 +132,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self.quick: dict[str, Put] = {}  # of the series of tools that had a result
+        self._tools: dict[str, Put] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
@@ -140,7 +142,7 @@ class Metrics(FastObserver):
         self._sent: dict[str, float] = {}  # over connections that have ended
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
-        self.base = Snapshot()
+        self.base = MetricsSnapshot()
         """What processes before this one have counted."""
 
     def started(self, counters: Counters) -> None:
@@ -158,10 +160,20 @@ class Metrics(FastObserver):
     # Calls
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
-        """Count a call and its time, unless `quick` has.
+        """Count a call and its time.
 
         Without a size it did not run, was told before, or its batch goes on.
         """
+        if size and type(answer) is EncodedToolResult and call.method == "tools/call":
+            # Most calls are such: a tool that was counted before has succeeded.
+            try:
+                put = self._tools[call.params.name]
+                put(clock.monotonic() - call.noted)
+            except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
+                pass
+            else:
+                put(size)
+                return
         noted = call.noted
         if noted.__class__ is list:
             self.tell_followed(call, answer, size)
@@ -183,7 +195,7 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self.quick[name] = series.put
+            self._tools[name] = series.put
         return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
@@ -199,6 +211,13 @@ class Metrics(FastObserver):
         if outcome in ("result", "tool_error") or (method, name, "") in self._calls:
             return True
         return self._knows is not None and self._knows(method, name)
+
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Count a request that was answered without a call."""
+        error = "" if code is None else code_of(code)
+        self._admit(known_method(method), "", error, "result").add(seconds, size)
 
     # Everything else
 
@@ -256,13 +275,13 @@ class Metrics(FastObserver):
         for series in (*self._calls.values(), *self._sessions.values()):
             series.fold()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Return the numbers of this process, with those of the processes before it."""
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }
         counters["connections"] = dict(self._connections)
-        found = Snapshot(
+        found = MetricsSnapshot(
             {key: series.numbers for key, series in self._calls.items()},
             {key: series.numbers for key, series in self._sessions.items()},
             counters,
@@ -298,8 +317,18 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
     if outcome == "error":
         if not isinstance(answer, McpError):
             return type(answer).__name__
-        return str(answer.code) if answer.code in ERROR_CODES else OTHER
+        return code_of(answer.code)
     return outcome
+
+
+def code_of(code: int) -> str:
+    """Return the code of an error as it is counted: those that servers make up are one."""
+    return str(code) if code in ERROR_CODES else OTHER
+
+
+def known_method(method: str) -> str:
+    """Return the method of a request that is not a call, as it is counted: clients may make it up."""
+    return method if method in REQUESTS else OTHER
 
 
 def _written(connection: Any) -> float:

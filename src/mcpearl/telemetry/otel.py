@@ -22,7 +22,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
 from mcpearl.runtime.observer import Outcome, SamplingObserver, Stretch
 from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
-from mcpearl.telemetry.metrics import OTHER
+from mcpearl.telemetry.metrics import OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.telemetry.sampling import Coin, Draws, Unsampled, Untraced, has_trace, passing_by
 from mcpearl.telemetry.sdk import set_up
@@ -64,7 +64,7 @@ class Traced:
         self.began = began
 
 
-class Asked(NamedTuple):
+class QuestionSpan(NamedTuple):
     """A question with a span."""
 
     span: trace.Span
@@ -279,9 +279,17 @@ class OpenTelemetry(SamplingObserver):
             return name
         return name if self._knows is not None and self._knows(call.method, name) else OTHER
 
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Record the time of a request that was answered without a call. It has no span."""
+        if self._durations is not None and self._durations.are_recorded:
+            error = None if code is None else str(code)
+            self._durations.call(seconds, (known_method(method), ""), error, ("", wire), Context())
+
     # Questions of servers
 
-    def question_began(self, question: Any) -> "Asked | None":
+    def question_began(self, question: Any) -> "QuestionSpan | None":
         """Begin a span: a server sends a request, and its client serves it."""
         if not self._telemetry.traces:
             return None
@@ -297,9 +305,9 @@ class OpenTelemetry(SamplingObserver):
         span = self._tracer.start_span(question.method, parent, kind, attributes=attributes)
         context = trace.set_span_in_context(span, parent)
         token = None if self._is_server else otel_context.attach(context)
-        return Asked(span, context, began, token)
+        return QuestionSpan(span, context, began, token)
 
-    def question_meta(self, began: "Asked | None") -> dict[str, str]:
+    def question_meta(self, began: "QuestionSpan | None") -> dict[str, str]:
         """Return what tells the client which span the question belongs to."""
         carrier: dict[str, str] = {}
         if began is not None:
@@ -307,7 +315,7 @@ class OpenTelemetry(SamplingObserver):
         return carrier
 
     def question_ended(
-        self, began: "Asked | None", question: Any, outcome: Outcome, answer: Any
+        self, began: "QuestionSpan | None", question: Any, outcome: Outcome, answer: Any
     ) -> None:
         """End the span."""
         if began is None:

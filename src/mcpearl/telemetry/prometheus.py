@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mcpearl.telemetry.metrics import BOUNDS, Key, Numbers, Snapshot
+from mcpearl.telemetry.metrics import BOUNDS, Key, MetricsSnapshot, Numbers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SLICE = 40  # series that are rendered before others have their turn
@@ -119,6 +119,12 @@ METRICS: dict[str, Metric] = {
     ),
     "subscriptions_": Metric("mcpearl_subscriptions", "gauge", "Subscriptions of clients.", "kind"),
     "requests": Metric("mcpearl_http_requests", "gauge", "HTTP requests being answered."),
+    "refused_": Metric(
+        "mcpearl_http_refused_total",
+        "counter",
+        "HTTP requests that were refused before their message was read.",
+        "status",
+    ),
     "streams": Metric("mcpearl_streams", "gauge", "HTTP streams that wait for something to send."),
     "threads": Metric("mcpearl_threads", "gauge", "Threads of plain handlers."),
     "threads_waiting": Metric("mcpearl_threads_waiting", "gauge", "Calls that wait for a thread."),
@@ -127,7 +133,7 @@ _PREFIXES = tuple(name for name in METRICS if name.endswith("_"))
 _OTHER = Metric("mcpearl_other", "gauge", "Counters that have no metric of their own.", "counter")
 
 
-async def render(snapshot: Snapshot) -> bytes:
+async def render(snapshot: MetricsSnapshot) -> bytes:
     """Render a snapshot in slices, between which the loop does other things."""
     parts: list[bytes] = []
     for part in slices(snapshot):
@@ -136,7 +142,7 @@ async def render(snapshot: Snapshot) -> bytes:
     return b"".join(parts)
 
 
-def slices(snapshot: Snapshot) -> Iterator[str]:
+def slices(snapshot: MetricsSnapshot) -> Iterator[str]:
     """Yield the text of a snapshot in parts that take a fraction of a millisecond each."""
     yield from _family(METRICS["operation"], snapshot.calls.items(), _operation)
     yield from _family(METRICS["answers"], snapshot.calls.items(), _answers)
@@ -196,14 +202,14 @@ def _labels_of(key: Key) -> str:
     return f'{labels},error_type="{_escaped(error)}"' if error else labels
 
 
-def _counters(snapshot: Snapshot) -> Iterator[tuple[Metric, str, float]]:
+def _counters(snapshot: MetricsSnapshot) -> Iterator[tuple[Metric, str, float]]:
     for name, labelled in snapshot.counters.items():
         for label, number in labelled.items():
             metric = METRICS.get(f"{name}.{label}")
             yield metric or METRICS[name], label, number
 
 
-def _gauges(snapshot: Snapshot) -> Iterator[tuple[Metric, str, float]]:
+def _gauges(snapshot: MetricsSnapshot) -> Iterator[tuple[Metric, str, float]]:
     for name, labelled in snapshot.gauges.items():
         for label, number in labelled.items():
             yield (METRICS[name], label, number) if name != "server" else _of_server(label, number)

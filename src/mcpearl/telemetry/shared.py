@@ -12,13 +12,13 @@ import zlib
 import msgspec
 
 from mcpearl.runtime import clock
-from mcpearl.telemetry.metrics import Snapshot
+from mcpearl.telemetry.metrics import MetricsSnapshot
 
 HALF = 2 * 1024 * 1024  # bytes of a snapshot at most; memory is used only as far as it is written
 _FRESH = 5.0  # seconds after which a worker that does not write is taken for gone
 _HEAD = struct.Struct("<IId")  # length, checksum, time of writing
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Snapshot)
+_decoder = msgspec.msgpack.Decoder(MetricsSnapshot)
 
 
 class SharedSnapshots:
@@ -35,7 +35,7 @@ class SharedSnapshots:
         self._place = 1 + 2 * half
         self._memory = mmap.mmap(-1, count * self._place)
 
-    def write(self, number: int, snapshot: Snapshot) -> bool:
+    def write(self, number: int, snapshot: MetricsSnapshot) -> bool:
         """Leave a worker's snapshot in its place; return False if it is too large."""
         data = _encoder.encode(snapshot)
         if len(data) > self._half - _HEAD.size:
@@ -48,7 +48,7 @@ class SharedSnapshots:
         self._memory[start] = other
         return True
 
-    def read(self, number: int) -> tuple[Snapshot, bool] | None:
+    def read(self, number: int) -> tuple[MetricsSnapshot, bool] | None:
         """Return what a worker left, and whether it is still there; None if it left nothing yet."""
         start = number * self._place
         for _ in range(2):  # it may have written meanwhile
@@ -59,7 +59,7 @@ class SharedSnapshots:
                 return _decoder.decode(data), clock.monotonic() - written < _FRESH
         return None
 
-    def others(self, number: int) -> list[tuple[Snapshot, bool]]:
+    def others(self, number: int) -> list[tuple[MetricsSnapshot, bool]]:
         """Return what all workers but one left."""
         found = (self.read(each) for each in range(self._count) if each != number)
         return [each for each in found if each is not None]

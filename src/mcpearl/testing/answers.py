@@ -72,8 +72,8 @@ class Answers:
         self.roots = roots
         """The directories, which may be changed while a client is connected."""
         self._scripts = {
-            "elicitation/create": _Script.of(elicitation),
-            "sampling/createMessage": _Script.of(sampling),
+            "elicitation/create": _ScriptedAnswers.of(elicitation),
+            "sampling/createMessage": _ScriptedAnswers.of(sampling),
         }
         self._unanswered: list[str] = []
 
@@ -95,10 +95,10 @@ class Answers:
         self._script("sampling/createMessage").answers.extend(answers)
         return self
 
-    def _script(self, method: str) -> "_Script":
+    def _script(self, method: str) -> "_ScriptedAnswers":
         script = self._scripts[method]
         if script is None:
-            script = self._scripts[method] = _Script([])
+            script = self._scripts[method] = _ScriptedAnswers([])
         return script
 
     @property
@@ -154,7 +154,7 @@ class Answers:
             raise AssertionError("\n".join(wrong))
 
 
-class _Script:
+class _ScriptedAnswers:
     """Answers to one kind of question: some in order, or a function for all."""
 
     def __init__(self, answers: list[Any], always: Callable[[Any], Any] | None = None) -> None:
@@ -163,7 +163,7 @@ class _Script:
         self.used = 0
 
     @classmethod
-    def of(cls, given: Iterable[Any] | Callable[[Any], Any] | None) -> "_Script | None":
+    def of(cls, given: Iterable[Any] | Callable[[Any], Any] | None) -> "_ScriptedAnswers | None":
         if given is None:
             return None
         if isinstance(given, str | dict):

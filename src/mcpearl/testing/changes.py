@@ -87,7 +87,7 @@ def _tool(before: dict[str, Any], after: dict[str, Any], where: str) -> Iterator
     elif old is None and new is not None:
         yield Change(False, where, "it has structured content now")
     elif old != new and old is not None and new is not None:
-        yield from _Output(old, new, "member").compare(old, new, f"{where}, result")
+        yield from _OutputChanges(old, new, "member").compare(old, new, f"{where}, result")
 
 
 def _prompt(before: dict[str, Any], after: dict[str, Any], where: str) -> Iterator[Change]:
@@ -218,7 +218,7 @@ class _Input(_Schemas):
     narrowing_breaks = True
 
 
-class _Output(_Schemas):
+class _OutputChanges(_Schemas):
     narrowing_breaks = False
 
 

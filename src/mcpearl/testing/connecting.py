@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 from typing import Any, Literal, Unpack, get_args
 
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.loading import load_server
 from mcpearl.client.client import Client
 from mcpearl.client.options import ClientOptions
@@ -221,5 +221,5 @@ def load_app(place: str, root: Path) -> Server:
         place = f"{path}{colon}{name}"
     try:
         return load_server(place)
-    except Failure as failure:
+    except CommandFailed as failure:
         raise ValueError(f"`mcpearl_app = {place}`: {failure}") from None

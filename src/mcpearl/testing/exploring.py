@@ -185,7 +185,7 @@ def _signature(finding: Finding) -> str:
     return re.sub(r"[:'\"].*? (?=\(\S+, line \d+)|: .*$", " ", finding.said) if finding.said else ""
 
 
-class _Raised(logging.Filter):
+class _LoggedException(logging.Filter):
     """Keeps the last exception that a server in this process logged, and keeps it out of the log."""
 
     def __init__(self) -> None:
@@ -200,8 +200,8 @@ class _Raised(logging.Filter):
 
 
 @contextmanager
-def _quiet() -> Iterator[_Raised]:
-    raised = _Raised()
+def _quiet() -> Iterator[_LoggedException]:
+    raised = _LoggedException()
     logger = logging.getLogger("mcpearl.server")
     logger.addFilter(raised)
     try:
@@ -214,7 +214,7 @@ class _Search:
     """Looks for arguments of one tool with which it goes wrong."""
 
     def __init__(
-        self, client: Client, tool: Tool, raised: _Raised, *, valid: bool, timeout: float
+        self, client: Client, tool: Tool, raised: _LoggedException, *, valid: bool, timeout: float
     ) -> None:
         self.calls = 0
         self._client = client
@@ -224,7 +224,7 @@ class _Search:
         self._timeout = timeout
         self._final: Finding | None = None  # after which no more calls are made
         self._cancelled = False
-        self._kinds: dict[tuple[str, str], type[_Found]] = {}
+        self._kinds: dict[tuple[str, str], type[_FoundByHypothesis]] = {}
 
     async def run(self, examples: int, seed: int) -> list[Finding]:
         loop = asyncio.get_running_loop()
@@ -267,10 +267,10 @@ class _Search:
             )(test)
             with hypothesis.reporting.with_reporter(lambda _: None):
                 test()
-        except _Found as error:
+        except _FoundByHypothesis as error:
             return [error.finding]
         except BaseExceptionGroup as group:
-            found = [each for each in _leaves(group) if isinstance(each, _Found)]
+            found = [each for each in _leaves(group) if isinstance(each, _FoundByHypothesis)]
             return [each.finding for each in found]
         except SchemaError as error:
             return [Finding(self._tool.name, "unusable", {}, str(error))]
@@ -279,10 +279,10 @@ class _Search:
             return [Finding(self._tool.name, "unusable", {}, str(error))] if self._valid else []
         return []
 
-    def _as_error(self, finding: Finding) -> "_Found":
+    def _as_error(self, finding: Finding) -> "_FoundByHypothesis":
         """Return a finding as an error; errors of one type are one bug for Hypothesis."""
         key = finding.kind, _signature(finding)
-        kind = self._kinds.setdefault(key, type("Found", (_Found,), {}))
+        kind = self._kinds.setdefault(key, type("Found", (_FoundByHypothesis,), {}))
         return kind(finding)
 
     async def _try(self, arguments: dict[str, Any]) -> Finding | None:
@@ -341,7 +341,7 @@ class _Search:
         return f"{said} ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})"
 
 
-class _Found(Exception):
+class _FoundByHypothesis(Exception):
     """A finding, for Hypothesis."""
 
     def __init__(self, finding: Finding) -> None:

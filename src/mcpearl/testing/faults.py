@@ -414,7 +414,7 @@ class FaultyTransport(WrappedTransport):
         for fault in self._faults:
             fault.open()
         self._receiver = receiver
-        await self._inner.open(_Behind(self, receiver))
+        await self._inner.open(_FaultyReceiver(self, receiver))
 
     def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Send a message through the faults."""
@@ -457,7 +457,7 @@ class FaultyTransport(WrappedTransport):
         await super().close()
 
 
-class _Behind:
+class _FaultyReceiver:
     """Stands before the receiver of a faulty transport."""
 
     def __init__(self, faulty: FaultyTransport, receiver: ClientReceiver) -> None:

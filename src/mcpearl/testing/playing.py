@@ -12,7 +12,7 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
 from mcpearl.testing.recording import (
     Departed,
-    Entry,
+    RecordedMessage,
     difference,
     essence,
     label,
@@ -68,7 +68,7 @@ class Playback:
         return self.departed
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RecordedMessage]:
         """The messages of the recording."""
         return self._entries
 
@@ -131,7 +131,7 @@ class PlaybackTransport(Transport):
             return  # whether a call is given up in time is a matter of luck
         self._depart(expected, sent)
 
-    def _window(self) -> list[Entry]:
+    def _window(self) -> list[RecordedMessage]:
         """Return the messages of which the client has to send one now."""
         window = []
         for entry in self.left:
@@ -165,7 +165,7 @@ class PlaybackTransport(Transport):
         changed: dict[str, Any] = _with_ids(message, self._ids)
         return changed
 
-    def _depart(self, expected: list[Entry], sent: dict[str, Any]) -> None:
+    def _depart(self, expected: list[RecordedMessage], sent: dict[str, Any]) -> None:
         if not expected:
             last = self._recording.entries[-1].line if self._recording.entries else 1
             found = self._recording.depart(

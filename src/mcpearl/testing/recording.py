@@ -38,7 +38,7 @@ class Departed(AssertionError):
         self.line = line
 
 
-class Entry(NamedTuple):
+class RecordedMessage(NamedTuple):
     """A message of a recording."""
 
     line: int
@@ -58,12 +58,12 @@ def record(target: Reachable, file: str | Path, *, hide: Collection[str] = ()) -
         file: Where it is written; what was in the file is lost.
         hide: Names of members whose values are secrets; they are written as `***`.
     """
-    recorder = _Recorder(Path(file), frozenset(hide))
+    recorder = _MessageWriter(Path(file), frozenset(hide))
     recorder.begin(_name(target))
     return Tapped(target, recorder.tap)
 
 
-class _Recorder:
+class _MessageWriter:
     """Writes the messages of a client, of all its connections."""
 
     def __init__(self, file: Path, hidden: frozenset[str]) -> None:
@@ -111,7 +111,7 @@ def _name(target: Any) -> str:
     return find_target(target, ReachOptions()).name
 
 
-def read_recording(file: str | Path) -> list[Entry]:
+def read_recording(file: str | Path) -> list[RecordedMessage]:
     """Return the messages of a recording.
 
     Args:
@@ -134,7 +134,7 @@ def read_recording(file: str | Path) -> list[Entry]:
             raise ValueError(f"{path}, line {number}: not a recorded message") from None
         if direction not in ("sent", "received") or not isinstance(message, dict):
             raise ValueError(f"{path}, line {number}: not a recorded message")
-        entries.append(Entry(number, direction, message))
+        entries.append(RecordedMessage(number, direction, message))
     return entries
 
 

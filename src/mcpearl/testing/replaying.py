@@ -14,7 +14,14 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
-from mcpearl.testing.recording import Departed, Entry, difference, essence, label, read_recording
+from mcpearl.testing.recording import (
+    Departed,
+    RecordedMessage,
+    difference,
+    essence,
+    label,
+    read_recording,
+)
 from mcpearl.transports.memory import memory_pair
 from mcpearl.transports.tap import about
 from mcpearl.transports.transport import Transport
@@ -52,9 +59,9 @@ class _Replay:
     def __init__(
         self,
         file: Path,
-        entries: list[Entry],
+        entries: list[RecordedMessage],
         transport: Transport,
-        heard: "_Heard",
+        heard: "_ReplayReceiver",
         ignored: frozenset[str],
         timeout: float,
     ) -> None:
@@ -74,7 +81,7 @@ class _Replay:
             else:
                 await self._expect(entry)
 
-    def _send(self, entry: Entry) -> None:
+    def _send(self, entry: RecordedMessage) -> None:
         message = _replaced(entry.message, self._made_up)
         modern = VERSIONS[self._version].modern
         begins = message.get("method") == "initialize"
@@ -82,7 +89,7 @@ class _Replay:
         self._transport.send(msgspec.json.encode(message), description)
         self._transport.flush()
 
-    async def _expect(self, entry: Entry) -> None:
+    async def _expect(self, entry: RecordedMessage) -> None:
         """Wait for the message of the server that a recorded one stands for."""
         try:
             async with asyncio.timeout(self._timeout):
@@ -109,7 +116,7 @@ class _Replay:
                     self._learn(value, actual[name])
 
 
-def _version(entries: list[Entry]) -> str:
+def _version(entries: list[RecordedMessage]) -> str:
     """Return the version of the protocol that a recorded conversation was in."""
     for entry in entries:
         result = entry.message.get("result")
@@ -133,7 +140,7 @@ def _replaced(value: Any, made_up: dict[str, Any]) -> Any:
     return made_up.get(value, value) if isinstance(value, str) else value
 
 
-class _Heard:
+class _ReplayReceiver:
     """Takes what the server says."""
 
     def __init__(self) -> None:
@@ -187,10 +194,10 @@ def _is_like(message: dict[str, Any], like: dict[str, Any]) -> bool:
 
 
 @asynccontextmanager
-async def _opened(target: Reachable) -> AsyncIterator[tuple[Transport, _Heard]]:
+async def _opened(target: Reachable) -> AsyncIterator[tuple[Transport, _ReplayReceiver]]:
     """Open a transport to a server, without a client on it."""
     found = find_target(target, ReachOptions())
-    heard = _Heard()
+    heard = _ReplayReceiver()
     if found.server is None:
         assert found.transport is not None
         transport = found.transport(Limits())

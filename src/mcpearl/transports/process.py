@@ -120,7 +120,7 @@ class ProcessTransport:
         self._cwd = cwd
         self._on_stderr = on_stderr or _show
         self._grace = grace
-        self._child: _Child | None = None
+        self._child: _ProcessChild | None = None
         unopened = StreamProtocol(limits)
         unopened.finish(None)
         self._use(unopened)
@@ -152,7 +152,7 @@ class ProcessTransport:
         """Start the process."""
         stream = StreamProtocol(self._limits)
         stream.receiver = receiver
-        self._child = _Child(self.name, self._start(), stream, self._on_stderr)
+        self._child = _ProcessChild(self.name, self._start(), stream, self._on_stderr)
         self._use(stream)
         await self._child.open()
 
@@ -199,7 +199,7 @@ class ProcessTransport:
             child.close()  # also when cancelled half-way: then without waiting
             strays.kill()
 
-    async def _end(self, child: "_Child") -> None:
+    async def _end(self, child: "_ProcessChild") -> None:
         child.close_input()
         if await child.exited(self._grace):
             return
@@ -210,7 +210,7 @@ class ProcessTransport:
         await child.exited(self._grace)
 
 
-class _Child:
+class _ProcessChild:
     """A running process: its three pipes, its guard and its end.
 
     The loop's own subprocesses are not used: on uvloop a child holds a second copy of each pipe and
@@ -237,10 +237,10 @@ class _Child:
         self._exit = asyncio.Event()
         self._closing = False
         self._watch: int | None = None  # a descriptor that becomes readable when the process ends
-        self._guard: _Guard | None = None
+        self._guard: _ChildGuard | None = None
 
     async def open(self) -> None:
-        self._guard = _Guard(self.pid)
+        self._guard = _ChildGuard(self.pid)
         self._watch_exit()
         connecting = self._loop.create_task(self._connect())
         try:
@@ -407,7 +407,9 @@ class _Child:
 class _Pipe(asyncio.BaseProtocol):
     """One pipe of a child, as the loop sees it."""
 
-    def __init__(self, child: _Child, fd: int, data_received: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self, child: _ProcessChild, fd: int, data_received: Callable[[bytes], Any]
+    ) -> None:
         self.data_received = data_received  # bound here, so that no call stands in between
         self._child = child
         self._fd = fd
@@ -435,7 +437,7 @@ def _unread(data: bytes) -> None:
     """Ignore what cannot arrive: the pipe is written to."""
 
 
-class _Guard:
+class _ChildGuard:
     """A shell that outlives this process just long enough to kill its child."""
 
     def __init__(self, group: int) -> None:

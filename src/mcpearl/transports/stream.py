@@ -142,7 +142,7 @@ class Outbox:
         return messages
 
 
-class _Unattended:
+class _NoReceiver:
     """The receiver of a stream that has none yet."""
 
     def received(self, frames: list[Frame]) -> None: ...
@@ -165,7 +165,7 @@ class StreamProtocol(asyncio.Protocol):
     _unfinished: Holding | None = None  # while much of a message has arrived
 
     def __init__(self, limits: Limits, framer: Framer | None = None) -> None:
-        self.receiver: Receiver = _Unattended()
+        self.receiver: Receiver = _NoReceiver()
         self.framer: Framer = framer or NewlineFramer(limits.max_message)
         self.outbox = Outbox(self.framer, limits.max_outgoing, self._drop)
         self.send = self.outbox.put

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpearl.runtime.isolation.frames import FROM_PROCESS, HEAD_SIZE, Framer, Garbled, Kind, frame
+from mcpearl.runtime.isolation.frames import (
+    FROM_PROCESS,
+    HEAD_SIZE,
+    FrameReader,
+    Garbled,
+    Kind,
+    frame,
+)
 
 MARK = b"mark"
 KINDS = st.sampled_from(sorted(FROM_PROCESS))
@@ -16,7 +23,7 @@ KINDS = st.sampled_from(sorted(FROM_PROCESS))
 )
 def test_frames_come_out_as_they_went_in(frames: list[tuple[int, bytes]], sizes: list[int]) -> None:
     data = b"".join(frame(MARK, kind, payload) for kind, payload in frames)
-    framer = Framer(MARK, 50, FROM_PROCESS)
+    framer = FrameReader(MARK, 50, FROM_PROCESS)
     found: list[tuple[int, bytes]] = []
     at, turn = 0, 0
     while at < len(data):
@@ -38,7 +45,7 @@ def test_frames_come_out_as_they_went_in(frames: list[tuple[int, bytes]], sizes:
 )
 def test_what_is_not_a_frame_is_refused(data: bytes, reason: str) -> None:
     for pieces in ([data], [data[:5], data[5:]]):
-        framer = Framer(MARK, 100, FROM_PROCESS)
+        framer = FrameReader(MARK, 100, FROM_PROCESS)
         with pytest.raises(Garbled, match=reason):
             for piece in pieces:
                 framer.feed(piece)

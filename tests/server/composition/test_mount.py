@@ -122,6 +122,21 @@ async def test_questions_progress_and_logs_of_a_part_reach_the_client(version: s
     assert [each.progress for each in heard.progress] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("version", ERAS)
+async def test_meta_and_trace_context_reach_a_part_of_a_part(version: str) -> None:
+    inner, middle, app = Server("inner"), Server("middle"), outer()
+
+    @inner.tool
+    async def meta(ctx: Context) -> dict[str, Any]:
+        return {key: ctx.meta.get(key) for key in ("traceparent", "x")}
+
+    middle.mount("inner", inner)
+    app.mount("middle", middle)
+    given = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x": [1]}
+    async with client(app, version) as c:
+        assert (await c.call_tool("middle__inner__meta", meta=given)).data == given
+
+
 async def test_a_state_of_a_part_is_bound_to_the_name_the_client_called() -> None:
     app = outer()
     app.mount("one", weather())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpearl import McpError, Server
-from mcpearl.server.registry.pagination import Listing
+from mcpearl.server.registry.pagination import Registered
 from tests.server.wire import ERAS, wire
 
 LISTS = {
@@ -54,7 +54,7 @@ async def test_all_pages_give_everything_once_in_the_order_of_adding(
 
 @pytest.mark.parametrize("count", [0, 1, 3, 6])
 async def test_the_last_page_has_no_cursor(count: int) -> None:
-    listing: Listing[int] = Listing("tools", "s", 3)
+    listing: Registered[int] = Registered("tools", "s", 3)
     for number in range(count):
         listing.add(str(number), number)
     pages, cursor = 0, None
@@ -106,7 +106,7 @@ async def test_another_worker_of_the_same_server_takes_the_cursor() -> None:
 def test_what_stays_is_seen_whatever_comes_and_goes_between_pages(
     page_size: int, start: int, changes: list[tuple[bool, int]]
 ) -> None:
-    listing: Listing[int] = Listing("tools", "s", page_size)
+    listing: Registered[int] = Registered("tools", "s", page_size)
     for number in range(start):
         listing.add(str(number), number)
     stayed = {str(number) for number in range(start)}
@@ -130,7 +130,7 @@ def test_what_stays_is_seen_whatever_comes_and_goes_between_pages(
 
 
 def test_replacing_keeps_the_place() -> None:
-    listing: Listing[str] = Listing("tools", "s", 10)
+    listing: Registered[str] = Registered("tools", "s", 10)
     for key in "abc":
         listing.add(key, key)
     listing.add("b", "B")
@@ -143,7 +143,7 @@ def test_replacing_keeps_the_place() -> None:
 
 
 def test_a_cursor_of_an_entry_that_is_gone_still_works() -> None:
-    listing: Listing[int] = Listing("tools", "s", 2)
+    listing: Registered[int] = Registered("tools", "s", 2)
     for number in range(5):
         listing.add(str(number), number)
     _, cursor = listing.page(None)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,10 +14,15 @@ from starlette.routing import Mount
 
 from mcpearl import Client, Context, Server
 from tests.ports import free_port
-from tests.transports.raw_http import Raw, message
+from tests.transports.raw_http import BOTH, Raw, message, modern
 from tests.waiting import eventually
 
 LEGACY = "2025-11-25"
+_INITIALIZE = {
+    "protocolVersion": LEGACY,
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
 
 
 def make_app(life: list[str]) -> Server:
@@ -136,3 +142,44 @@ async def test_a_wrong_path_names_the_right_one():
         with pytest.raises(Exception, match=r"nothing at '/api/'; MCP is served at '/api/mcp'"):
             async with Client(f"{base}/api/", reconnect=False):
                 pass
+
+
+@pytest.mark.parametrize("access_log", [False, True])
+def test_an_application_that_is_run_again_serves_as_the_first_time(access_log: bool):
+    """Test clients run the lifespan anew for each test, each time on another event loop."""
+    from starlette.testclient import TestClient
+
+    life: list[str] = []
+    mcp = make_app(life).asgi(access_log=access_log)
+    seen: set[str] = set()
+    for _ in range(3):
+        with TestClient(fastapi(mcp, lifespan=mcp.lifespan), base_url="http://127.0.0.1") as client:
+            post = partial(client.post, "/api/mcp")
+            named, call = modern("tools/call", {"name": "held", "arguments": {}})
+            called = post(headers={"Accept": BOTH, **named}, json=call)
+            assert called.json()["result"]["structuredContent"] == {"result": "of the lifespan"}
+            headers = {"Accept": BOTH, "MCP-Protocol-Version": LEGACY}
+            begun = post(headers=headers, json=message("initialize", _INITIALIZE))
+            session = begun.headers["mcp-session-id"]
+            ready = message("notifications/initialized", id=None)
+            assert (
+                post(headers={**headers, "Mcp-Session-Id": session}, json=ready).status_code == 202
+            )
+            for earlier in seen:
+                gone = post(headers={**headers, "Mcp-Session-Id": earlier}, json=ready)
+                assert gone.status_code == 404
+            seen.add(session)
+    assert len(seen) == 3
+    assert life == ["in", "out"] * 3
+
+
+async def test_what_holds_an_endpoint_up_besides_others_ends_no_session():
+    life: list[str] = []
+    mcp = make_app(life).asgi()
+    async with mcp.running(), under_uvicorn(mcp) as base:
+        session = await Raw(int(base.rpartition(":")[2])).initialize()
+        async with mcp.running():
+            pass
+        answer = await session.post(message("tools/call", {"name": "held", "arguments": {}}))
+        assert answer.json["result"]["content"][0]["text"] == "of the lifespan"
+    assert life == ["in", "out"]

@@ -18,17 +18,17 @@ from tests.waiting import eventually
 APP = "tests.server.serving.workers_app:asgi_app"
 KEY = "5a" * 32
 COMMANDS = {
-    "uvicorn": f"uvicorn {APP} --workers 2 --port {{port}} --log-level error",
-    "gunicorn": f"gunicorn {APP} -w 2 -k uvicorn_worker.UvicornWorker -b 127.0.0.1:{{port}}",
-    "hypercorn": f"hypercorn {APP} -w 2 -b 127.0.0.1:{{port}} --log-level ERROR",
-    "granian": f"granian {APP} --interface asgi --workers 2 --port {{port}} --no-log",
+    "uvicorn": "uvicorn {app} --workers 2 --port {port} --log-level error",
+    "gunicorn": "gunicorn {app} -w 2 -k uvicorn_worker.UvicornWorker -b 127.0.0.1:{port}",
+    "hypercorn": "hypercorn {app} -w 2 -b 127.0.0.1:{port} --log-level ERROR",
+    "granian": "granian {app} --interface asgi --workers 2 --port {port} --no-log",
 }
 
 
 @asynccontextmanager
-async def served(by: str, **env: str) -> AsyncIterator[Raw]:
+async def served(by: str, app: str = APP, **env: str) -> AsyncIterator[Raw]:
     port = free_port()
-    words = COMMANDS[by].format(port=port).split()
+    words = COMMANDS[by].format(app=app, port=port).split()
     process = subprocess.Popen(
         [sys.executable, "-m", *words],
         env={**os.environ, **env},

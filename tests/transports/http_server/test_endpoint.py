@@ -13,6 +13,7 @@ import pytest
 from mcpearl import Context, Handler, Limits, Server
 from mcpearl.testing.clock import MovableClock
 from mcpearl.types import CallToolRequestParams, CallToolResult, Tool
+from tests.transports.http_server.conftest import at_one_server
 from tests.transports.raw_http import (
     BOTH,
     HANGS,
@@ -692,6 +693,7 @@ async def test_a_head_that_never_comes(clock: MovableClock) -> None:
 # Many
 
 
+@at_one_server("each server counts its own requests")
 async def test_too_many_requests_at_once() -> None:
     log = Log()
     async with serving(make_app(log), max_requests=1) as client:
@@ -702,6 +704,7 @@ async def test_too_many_requests_at_once() -> None:
         first.cancel()
 
 
+@at_one_server("each server counts its own streams")
 async def test_streams_that_wait_keep_nobody_from_calling() -> None:
     app = make_app()
     async with serving(app, max_requests=2, max_streams=5) as client:
@@ -767,6 +770,7 @@ def accepted(port: int) -> list[Any]:
     return [each for each in found if each.laddr.port == port and each.status != "LISTEN"]
 
 
+@at_one_server("a balancer reads for the client")
 async def test_an_answer_that_is_never_read_is_not_kept() -> None:
     app = Server("large", grace=1.0)
 

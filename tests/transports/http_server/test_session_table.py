@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcpearl.auth import Principal
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime.budget import Budget
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord, SessionStore
@@ -25,8 +25,8 @@ class Receiver:
         self.is_ready = False
         self.is_lost = False
 
-    def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
-        return Snapshot("2025-11-25"), ()
+    def snapshot(self) -> tuple[EndSnapshot, tuple[str, ...]]:
+        return EndSnapshot("2025-11-25"), ()
 
     def lost(self, reason: Exception | None) -> None:
         self.is_lost = True
@@ -201,7 +201,7 @@ async def test_a_session_that_ends_while_it_is_saved_leaves_nothing() -> None:
     table.add(session)
     await table.save(session)
     assert session.closed
-    assert not table._saved
+    assert table.records is not None and not len(table.records)
 
 
 async def test_a_sweep_stops_at_the_first_session_that_is_young(clock: MovableClock) -> None:

@@ -17,7 +17,7 @@ from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.sessions import MAX_BESIDE
-from tests.transports.http_server.conftest import in_one_process
+from tests.transports.http_server.conftest import at_one_server, in_one_process
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,
@@ -327,6 +327,7 @@ async def test_each_message_goes_on_one_standing_stream_only() -> None:
         assert await second.rest() == await third.rest() == []
 
 
+@at_one_server("each server counts the streams it has")
 async def test_a_session_has_a_bounded_number_of_streams() -> None:
     async with serving(make_app()) as client:
         session = await client.initialize()
@@ -536,6 +537,7 @@ async def test_an_idle_session_expires_and_a_busy_one_does_not(clock: MovableClo
         stream.close()
 
 
+@at_one_server("each server counts the sessions of a caller")
 async def test_the_number_of_sessions_in_use_is_bounded() -> None:
     async with serving(make_app(), max_sessions=4) as client:  # of which one caller may have half
         first, second = await client.initialize(), await client.initialize()

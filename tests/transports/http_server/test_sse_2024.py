@@ -11,6 +11,7 @@ from mcp.client.sse import sse_client
 
 from mcpearl import Client, Context, Limits, Server
 from tests.ports import free_port
+from tests.transports.http_server.conftest import at_one_server
 from tests.transports.raw_http import HANGS, Raw, Response, message, response, serving, until_open
 from tests.waiting import eventually, turns
 
@@ -114,6 +115,7 @@ async def test_our_own_client_finds_its_way_to_it(client: Raw) -> None:
         assert (await own.call_tool("add", {"a": 20, "b": 22})).content[0].text == "42"
 
 
+@at_one_server("elsewhere a message is acknowledged once it is stored")
 async def test_the_session_ends_with_its_stream() -> None:
     app = make_app()
     async with serving(app, http_sse=True) as client:
@@ -183,6 +185,7 @@ async def test_it_is_there_only_when_asked_for() -> None:
         assert (await client.request("GET", {}, path="/sse")).status == 404
 
 
+@at_one_server("elsewhere a message is acknowledged once it is stored")
 async def test_a_session_that_has_enough_in_hand_refuses_more() -> None:
     app = make_app(limits=Limits(max_in_flight=3))
     async with serving(app, http_sse=True) as client:

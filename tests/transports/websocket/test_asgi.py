@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from mcpearl import Client, ConnectionLost, Limits, Server
 from mcpearl.net.unread import DOES_NOT_READ
 from mcpearl.runtime.budget import Budget
-from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Location
+from mcpearl.transports.http_server.origin import LOCAL_HOSTS, ServedLocation
 from mcpearl.transports.websocket.asgi import AsgiWebSocket, AsgiWebSockets
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN
@@ -244,7 +244,7 @@ async def test_one_client_too_many_is_told():
     hand = Hand()
     hand.taking.set()
     sockets = AsgiWebSockets(
-        Location("/ws"), lambda *_: Served(), Limits(), Budget(), max_connections=0
+        ServedLocation("/ws"), lambda *_: Served(), Limits(), Budget(), max_connections=0
     )
     hand.events.put_nowait({"type": "websocket.connect"})
     scope = {"type": "websocket", "path": "/ws", "headers": [], "subprotocols": ["mcp"]}

@@ -30,7 +30,7 @@ SAML2 = "urn:ietf:params:oauth:token-type:saml2"
 Given = str | Callable[..., Awaitable[str] | str]
 
 
-class _Unattended:
+class _UnattendedGrant:
     """What the grants without a user share."""
 
     silent = True
@@ -115,7 +115,7 @@ class _Unattended:
         return f"{type(self).__name__}(…)"
 
 
-class ClientCredentials(_Unattended):
+class ClientCredentials(_UnattendedGrant):
     """A program that is itself a client of the authorization server.
 
     Set `issuer`, so that no server can direct the secret elsewhere; without it, the first authorization
@@ -168,7 +168,7 @@ class ClientCredentials(_Unattended):
         return {"grant_type": "client_credentials"}
 
 
-class WorkloadIdentity(_Unattended):
+class WorkloadIdentity(_UnattendedGrant):
     """A program to which its platform issues a JWT that identifies it (RFC 7523).
 
     If the authorization server refuses the JWT, nothing else is tried.
@@ -207,7 +207,7 @@ class WorkloadIdentity(_Unattended):
         return {"grant_type": _JWT_BEARER, "assertion": assertion}
 
 
-class EnterpriseManaged(_Unattended):
+class EnterpriseManaged(_UnattendedGrant):
     """A user logged in with their company, which decides what this client may access for them.
 
     The identity provider exchanges the ID token for an assertion to the server's authorization server,

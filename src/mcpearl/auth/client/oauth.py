@@ -156,7 +156,9 @@ class OAuth:
         kept = await self._registered(place)
         async with Loopback(state, self._ports(kept)) as loopback:
             identity = await self._identify(web, place, kept, loopback.redirect_uri, scopes, key)
-            request = _Request(identity, loopback.redirect_uri, scopes, state, new_verifier())
+            request = _AuthorizationRequest(
+                identity, loopback.redirect_uri, scopes, state, new_verifier()
+            )
             arrival = await self._visit(place, request, loopback)
             try:
                 token = await self._redeem(web, place, request, arrival, key)
@@ -237,7 +239,9 @@ class OAuth:
 
     # The browser, and its redirect
 
-    async def _visit(self, place: AuthServer, request: "_Request", loopback: Loopback) -> Arrival:
+    async def _visit(
+        self, place: AuthServer, request: "_AuthorizationRequest", loopback: Loopback
+    ) -> Arrival:
         """Open the browser and wait for its redirect."""
         logger.info("logging in at %s", place.server.issuer)
         browsing = asyncio.get_running_loop().create_task(self._browse(request.url(place)))
@@ -264,7 +268,7 @@ class OAuth:
         self,
         web: Web,
         place: AuthServer,
-        request: "_Request",
+        request: "_AuthorizationRequest",
         arrival: Arrival,
         key: ProofKey | None,
     ) -> Token:
@@ -287,7 +291,7 @@ class OAuth:
         return replace(token, client=identity) if registered else token
 
 
-class _Request(NamedTuple):
+class _AuthorizationRequest(NamedTuple):
     """One authorization request, recorded before the browser opens."""
 
     identity: ClientIdentity

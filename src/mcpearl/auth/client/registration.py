@@ -40,7 +40,7 @@ class Registration(Struct, frozen=True):
         return f"<Registration {self.client_id!r:.128}>"
 
 
-class _Answer(Struct):
+class _RegistrationAnswer(Struct):
     client_id: str
     client_secret: str | None = None
     token_endpoint_auth_method: str | None = None
@@ -79,7 +79,7 @@ async def register(
     if fetched.status not in (200, 201):
         raise AuthorizationFailed(_refusal(server, fetched.status, fetched.body))
     try:
-        answer = msgspec.convert(fetched.body, _Answer)
+        answer = msgspec.convert(fetched.body, _RegistrationAnswer)
     except msgspec.ValidationError as error:
         raise AuthorizationFailed(
             f"the answer of {server.issuer} is not a registration: {error}"

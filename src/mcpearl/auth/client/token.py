@@ -48,7 +48,7 @@ class Token(Struct, frozen=True):
         return f"<Token for {self.resource} of {self.issuer}>"
 
 
-class _Answer(Struct):
+class _TokenAnswer(Struct):
     access_token: str
     token_type: str = "Bearer"
     expires_in: float | str | None = None
@@ -59,7 +59,7 @@ class _Answer(Struct):
 def read_token(body: Any, issuer: str, resource: str, requested: tuple[str, ...]) -> Token:
     """Read the response of a token endpoint. Raises `AuthorizationFailed`."""
     try:
-        answer = msgspec.convert(body, _Answer)
+        answer = msgspec.convert(body, _TokenAnswer)
     except msgspec.ValidationError as error:
         raise AuthorizationFailed(f"the answer of {issuer} is not a token: {error}") from None
     shown = answer.access_token

@@ -14,10 +14,10 @@ from mcpearl.cli.benching.load import Call, Load
 from mcpearl.cli.benching.measures import Measures
 from mcpearl.cli.benching.report import report_page
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import find_named
-from mcpearl.cli.output import Output
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.target import ServerTarget, connected, target_options
 from mcpearl.protocol.errors import ToolError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 )
 @click.option("--report", type=click.Path(dir_okay=False), help="An HTML page to write.")
 async def command(
-    out: Output,
-    target: Target,
+    out: CommandOutput,
+    target: ServerTarget,
     name: str | None,
     arguments: tuple[str, ...],
     duration: float,
@@ -83,11 +83,13 @@ def _save(path: Path, page: str) -> None:
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise Failure(f"cannot write the report to {path}: {error.strerror}") from None
+        raise CommandFailed(f"cannot write the report to {path}: {error.strerror}") from None
 
 
 @asynccontextmanager
-async def _connected(target: Target, out: Output, count: int) -> AsyncIterator["list[Client]"]:
+async def _connected(
+    target: ServerTarget, out: CommandOutput, count: int
+) -> AsyncIterator["list[Client]"]:
     async with AsyncExitStack() as stack:
         opening = connected(target, out, reconnect=True)
         clients = [await stack.enter_async_context(opening)]
@@ -112,7 +114,7 @@ async def _call(client: "Client", name: str | None, arguments: tuple[str, ...]) 
 
 
 @asynccontextmanager
-async def _drawn(out: Output, measures: Measures, title: str) -> AsyncIterator[None]:
+async def _drawn(out: CommandOutput, measures: Measures, title: str) -> AsyncIterator[None]:
     """Draw the chart on a terminal while the block runs."""
     if not out.live or out.as_json:
         yield
@@ -126,7 +128,7 @@ async def _drawn(out: Output, measures: Measures, title: str) -> AsyncIterator[N
             await drawing
 
 
-def _write(out: Output, measures: Measures, title: str, figures: dict[str, Any]) -> None:
+def _write(out: CommandOutput, measures: Measures, title: str, figures: dict[str, Any]) -> None:
     out.heading(title)
     if out.tty:
         rates = [moment.rate for moment in measures.moments]

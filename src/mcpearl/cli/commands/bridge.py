@@ -6,7 +6,7 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.commands.gateway import serve
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.target import pairs, resolve
 from mcpearl.cli.wires import Chosen, wire_options
 
@@ -24,7 +24,7 @@ from mcpearl.cli.wires import Chosen, wire_options
     "--share", is_flag=True, help="The server keeps nothing of a client: all may share it."
 )
 def command(
-    out: Output,
+    out: CommandOutput,
     target: str,
     chosen: Chosen,
     header: tuple[str, ...],

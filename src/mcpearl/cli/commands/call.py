@@ -8,11 +8,11 @@ from mcpearl.cli.arguments import read_arguments
 from mcpearl.cli.asking import Person
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer, structured_text
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import find_named
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import Target, connected, pairs, target_options
+from mcpearl.cli.target import ServerTarget, connected, pairs, target_options
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @click.option("--task", "as_task", is_flag=True, help="Start it as a task, and do not wait.")
 @click.option("--logs", is_flag=True, help="Show log messages of the server.")
 async def command(
-    out: Output,
-    target: Target,
+    out: CommandOutput,
+    target: ServerTarget,
     name: str,
     arguments: tuple[str, ...],
     output: str | None,
@@ -60,7 +60,7 @@ async def command(
 
 
 async def _start(
-    out: Output, client: "Client", target: Target, name: str, values: dict[str, Any]
+    out: CommandOutput, client: "Client", target: ServerTarget, name: str, values: dict[str, Any]
 ) -> int:
     task = await client.start_task(name, values)
     if not task.id:
@@ -71,13 +71,13 @@ async def _start(
     return Exit.OK
 
 
-def show_result(out: Output, result: "CallToolResult", output: str | None) -> int:
+def show_result(out: CommandOutput, result: "CallToolResult", output: str | None) -> int:
     """Write the result of a tool, and return the exit code."""
     if out.as_json:
         out.document(result)
         return Exit.FAILED if result.is_error else Exit.OK
     if result.is_error:
-        raise Failure(result.text or "the tool failed without a word")
+        raise CommandFailed(result.text or "the tool failed without a word")
     writer = Writer(out, output)
     if result.structured_content is not None and _says_the_same(result):
         out.line(structured_text(result.structured_content))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 
 if TYPE_CHECKING:
     from mcpearl.stores.redis_overview import Deployment
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @make_command()
 @click.argument("store", envvar="MCPEARL_STORE")
-async def command(out: Output, store: str) -> int:
+async def command(out: CommandOutput, store: str) -> int:
     """List the processes of a deployment, the names they hold, and what is in its store.
 
     STORE is the address that the servers have (`redis://…`), or MCPEARL_STORE. It reads the names of all
@@ -29,16 +29,16 @@ async def command(out: Output, store: str) -> int:
     try:
         found = await overview(store)
     except ValueError as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailed(str(error), Exit.USAGE) from None
     except StoreUnavailable as error:
-        raise Failure(str(error), Exit.UNREACHABLE) from None
+        raise CommandFailed(str(error), Exit.UNREACHABLE) from None
     except ImportError:
-        raise Failure("install `mcpearl[redis]` to look into a store", Exit.FAILED) from None
+        raise CommandFailed("install `mcpearl[redis]` to look into a store", Exit.FAILED) from None
     out.show(msgspec.to_builtins(found), lambda: _write(out, found))
     return Exit.OK
 
 
-def _write(out: Output, found: "list[Deployment]") -> None:
+def _write(out: CommandOutput, found: "list[Deployment]") -> None:
     if not found:
         out.line("no server uses this store now, or has in the last minute")
     for deployment in found:

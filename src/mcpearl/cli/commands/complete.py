@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import find_named
-from mcpearl.cli.output import Output
-from mcpearl.cli.target import Target, connected, pairs, target_options
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.target import ServerTarget, connected, pairs, target_options
 from mcpearl.runtime.arguments import did_you_mean
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @click.argument("value", default="")
 @click.argument("others", nargs=-1, metavar="[KEY=VALUE]...")
 async def command(
-    out: Output,
-    target: Target,
+    out: CommandOutput,
+    target: ServerTarget,
     reference: str,
     argument: str,
     value: str,
@@ -54,7 +54,7 @@ def _refuse_unknown(prompt: "Prompt", argument: str) -> None:
     """Say which argument was likely meant, if the prompt has none of that name."""
     known = [each.name for each in prompt.arguments or ()]
     if argument not in known:
-        raise Failure(
+        raise CommandFailed(
             f"prompt `{prompt.name}` has no argument {argument!r}{did_you_mean(argument, known)}",
             Exit.USAGE,
             f"it takes: {', '.join(known)}" if known else "it takes no arguments",

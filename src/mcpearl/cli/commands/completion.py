@@ -7,8 +7,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 
 _HOW = {
     "bash": 'add to ~/.bashrc: eval "$(mcpearl completion bash)"',
@@ -19,7 +19,7 @@ _HOW = {
 
 @make_command()
 @click.argument("shell", required=False, type=click.Choice(list(_HOW)))
-def command(out: Output, shell: str | None) -> None:
+def command(out: CommandOutput, shell: str | None) -> None:
     """Print what makes a shell complete commands, options and targets.
 
     SHELL is bash, zsh or fish; by default the one of this login.
@@ -27,7 +27,7 @@ def command(out: Output, shell: str | None) -> None:
     name = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(name)
     if kind is None:
-        raise Failure(
+        raise CommandFailed(
             f"no completion for the shell {name!r}; choose one of {', '.join(_HOW)}", Exit.USAGE
         )
     from mcpearl.cli.main import mcpearl

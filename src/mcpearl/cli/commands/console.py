@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.target import resolve
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @click.option("--port", default=0, metavar="PORT", help="The port of the page. [any]")
 @click.option("--no-open", is_flag=True, help="Say the address, and do not open the browser.")
-async def command(out: Output, targets: tuple[str, ...], port: int, no_open: bool) -> None:
+async def command(out: CommandOutput, targets: tuple[str, ...], port: int, no_open: bool) -> None:
     """Open a page in the browser that tries what servers offer.
 
     TARGET is as for other commands; of a whole mcp.json, the page has all servers. It runs until
@@ -48,7 +48,7 @@ def _places(target: str) -> "dict[str, Place]":
 
     config: HostConfig = read_config(target)
     if not config.entries:
-        raise Failure(f"{target} has no server", Exit.USAGE)
+        raise CommandFailed(f"{target} has no server", Exit.USAGE)
     return {
         name: Place(entry, f"{target}:{name}", entry.url) for name, entry in config.entries.items()
     }

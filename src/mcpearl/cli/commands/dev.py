@@ -4,7 +4,7 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.commands.run import reload_and_serve
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.wires import Chosen, wire_options
 
 
@@ -13,7 +13,9 @@ from mcpearl.cli.wires import Chosen, wire_options
 @wire_options
 @click.option("--reload-dir", type=click.Path(exists=True), help="Where to look for changes.")
 @click.option("--no-open", is_flag=True, help="Do not open the console in the browser.")
-def command(out: Output, file: str, chosen: Chosen, reload_dir: str | None, no_open: bool) -> None:
+def command(
+    out: CommandOutput, file: str, chosen: Chosen, reload_dir: str | None, no_open: bool
+) -> None:
     """Serve a file while it is written, by default over HTTP, with the console in the browser.
 
     When a file changes, the server is loaded again and clients stay connected; what cannot be loaded

@@ -9,15 +9,15 @@ from mcpearl.cli.diagnosis.installation import examine_installation
 from mcpearl.cli.diagnosis.server import examine_server
 from mcpearl.cli.diagnosis.state import Check
 from mcpearl.cli.exits import Exit
-from mcpearl.cli.output import Output
-from mcpearl.cli.target import Target, optional_target_options
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.target import ServerTarget, optional_target_options
 
 _MARKS = {"ok": ("✓", "green"), "bad": ("✗", "red"), "absent": ("-", None)}
 
 
 @make_command()
 @optional_target_options
-def command(out: Output, target: Target | None) -> int:
+def command(out: CommandOutput, target: ServerTarget | None) -> int:
     """Say what is installed and what is missing, and why a server does not answer.
 
     With TARGET, the way to that server is gone step by step; without, this installation and the files
@@ -42,7 +42,7 @@ def command(out: Output, target: Target | None) -> int:
     return Exit.FAILED if failed else Exit.OK
 
 
-def _write(out: Output, check: Check) -> None:
+def _write(out: CommandOutput, check: Check) -> None:
     mark, colour = _MARKS[check.state]
     click.echo(f"{out.styled(mark, fg=colour)} ", nl=False, color=out.colour)
     out.line(f"{check.what}: {check.text}" if check.text else check.what)

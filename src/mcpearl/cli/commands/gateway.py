@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.wires import Chosen, choose, wire_options
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("--timeout", type=float, default=60.0, help="Seconds for a call. [60]")
 def command(
-    out: Output,
+    out: CommandOutput,
     config: str,
     chosen: Chosen,
     name: str,
@@ -57,7 +57,7 @@ def command(
     serve(out, gateway, chosen)
 
 
-def serve(out: Output, gateway: "Gateway", chosen: Chosen) -> None:
+def serve(out: CommandOutput, gateway: "Gateway", chosen: Chosen) -> None:
     """Serve on the chosen wires."""
     wires = choose(chosen)
     if any(type(wire).__name__ == "Stdio" for wire in wires) and sys.stdin.isatty():

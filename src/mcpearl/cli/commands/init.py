@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 
 
 @make_command()
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", help="The project's name; by default the directory's.")
-def command(out: Output, directory: Path, name: str | None) -> None:
+def command(out: CommandOutput, directory: Path, name: str | None) -> None:
     """Make a new project: a server, tests, pyproject.toml, README.
 
     Nothing that exists is overwritten.
@@ -26,11 +26,13 @@ def command(out: Output, directory: Path, name: str | None) -> None:
     chosen = name or directory.resolve().name
     package = re.sub(r"\W+", "_", chosen.lower()).strip("_")
     if not package.isidentifier() or keyword.iskeyword(package) or package in ("mcpearl", "tests"):
-        raise Failure(f"{chosen!r} cannot be the name of a package", Exit.USAGE, "pass --name")
+        raise CommandFailed(
+            f"{chosen!r} cannot be the name of a package", Exit.USAGE, "pass --name"
+        )
     files = project_files(package)
     there = [path for path in files if (directory / path).exists()]
     if there:
-        raise Failure(
+        raise CommandFailed(
             f"{directory / there[0]} exists already; nothing was written",
             Exit.USAGE,
             "name another directory",
@@ -42,7 +44,7 @@ def command(out: Output, directory: Path, name: str | None) -> None:
     _write(out, directory, package, list(files))
 
 
-def _write(out: Output, directory: Path, package: str, files: list[str]) -> None:
+def _write(out: CommandOutput, directory: Path, package: str, files: list[str]) -> None:
     server = f"src/{package}/server.py"
     steps = [
         [f"mcpearl dev {server}", "serve it while you write it"],

@@ -8,11 +8,11 @@ import click
 from mcpearl.cli.arguments import object_of
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import Exit, as_failure
-from mcpearl.cli.findings import Finding, findings, tokens
-from mcpearl.cli.offered import Offered, offered, summary_of
-from mcpearl.cli.output import Output
+from mcpearl.cli.findings import Objection, findings, tokens
+from mcpearl.cli.offered import ServerOffer, offered, summary_of
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.schema_text import members, type_name
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.target import ServerTarget, connected, target_options
 
 _KINDS = ("tools", "resources", "templates", "prompts")
 _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", None)}
@@ -22,11 +22,11 @@ _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", No
 @target_options
 @click.option("--versions", is_flag=True, help="Try every version of the protocol.")
 @click.option("--check", is_flag=True, help="Exit with 1 if there are errors or warnings.")
-async def command(out: Output, target: Target, versions: bool, check: bool) -> int:
+async def command(out: CommandOutput, target: ServerTarget, versions: bool, check: bool) -> int:
     """Show all that a server offers: versions, capabilities, extensions, sizes, timings, problems."""
     began = time.perf_counter()
     timings: dict[str, float] = {}
-    lists = Offered()
+    lists = ServerOffer()
     async with connected(target, out) as client:
         timings["connect"] = _since(began)
         for kind in _KINDS:
@@ -63,14 +63,14 @@ def _since(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 2)
 
 
-async def _versions(target: Target, out: Output) -> dict[str, str]:
+async def _versions(target: ServerTarget, out: CommandOutput) -> dict[str, str]:
     """Try every version, each with a connection of its own; return how each went."""
     from mcpearl.protocol.versions import VERSIONS
 
     found = {}
     for name in VERSIONS:
         try:
-            async with connected(target._replace(protocol=name), Output(as_json=True)):
+            async with connected(target._replace(protocol=name), CommandOutput(as_json=True)):
                 found[name] = "yes"
         except Exception as error:
             failure = as_failure(error)
@@ -80,7 +80,9 @@ async def _versions(target: Target, out: Output) -> dict[str, str]:
     return found
 
 
-def _write(out: Output, report: dict[str, Any], lists: Offered, problems: list[Finding]) -> None:
+def _write(
+    out: CommandOutput, report: dict[str, Any], lists: ServerOffer, problems: list[Objection]
+) -> None:
     info = report["server"]
     out.heading(f"{info.name} {info.version}" if info else "a server without a name")
     protocol = report["protocol"]
@@ -120,7 +122,7 @@ def _capabilities(capabilities: Any) -> str:
     )
 
 
-def _write_tools(out: Output, lists: Offered, sizes: dict[str, int]) -> None:
+def _write_tools(out: CommandOutput, lists: ServerOffer, sizes: dict[str, int]) -> None:
     if not lists.tools:
         return
     out.line()
@@ -173,7 +175,7 @@ def _about(schema: Any) -> str:
     return str(schema.get("description") or "") if isinstance(schema, dict) else ""
 
 
-def _others(lists: Offered) -> dict[str, list[list[str]]]:
+def _others(lists: ServerOffer) -> dict[str, list[list[str]]]:
     return {
         "resources": [[r.uri, r.mime_type or "", summary_of(r)] for r in lists.resources],
         "templates": [[t.uri_template, t.mime_type or "", summary_of(t)] for t in lists.templates],
@@ -184,7 +186,7 @@ def _others(lists: Offered) -> dict[str, list[list[str]]]:
     }
 
 
-def _write_problems(out: Output, problems: list[Finding]) -> None:
+def _write_problems(out: CommandOutput, problems: list[Objection]) -> None:
     out.line()
     out.heading(f"problems ({len(problems)})" if problems else "no problems found")
     for each in problems:

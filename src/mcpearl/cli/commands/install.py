@@ -9,16 +9,16 @@ from typing import Any
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.installing.change import shown_change, write
 from mcpearl.cli.installing.hosts import (
-    Entry,
+    HostEntry,
     HostFile,
     complete_host,
     host_file,
     host_files,
 )
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.target import pairs, read_env_file, resolve
 
 
@@ -38,7 +38,7 @@ from mcpearl.cli.target import pairs, read_env_file, resolve
 @click.option("--dry-run", is_flag=True, help="Show the change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def command(
-    out: Output,
+    out: CommandOutput,
     target: str,
     hosts: tuple[str, ...],
     name: str | None,
@@ -70,7 +70,7 @@ def present(project: bool) -> list[HostFile]:
     found = [each for each in host_files(project) if each.path.exists() or _is_there(each)]
     if not found:
         names = ", ".join(each.host for each in host_files(project))
-        raise Failure(
+        raise CommandFailed(
             "no host was found on this computer", hint=f"name one: {names}; or pass --print"
         )
     return found
@@ -80,19 +80,21 @@ def _is_there(file: HostFile) -> bool:
     return file.host != "claude-code" and file.path.parent.is_dir()
 
 
-def _entry(target: str, name: str | None, env: dict[str, str], headers: dict[str, str]) -> Entry:
+def _entry(
+    target: str, name: str | None, env: dict[str, str], headers: dict[str, str]
+) -> HostEntry:
     reach = resolve(target)
     if isinstance(reach, str) and "://" in reach:
-        return Entry(name or _name_of(reach), None, reach, env, headers)
+        return HostEntry(name or _name_of(reach), None, reach, env, headers)
     if isinstance(reach, list):
-        return Entry(name or _name_of(target), _lasting(reach), None, env, headers)
+        return HostEntry(name or _name_of(target), _lasting(reach), None, env, headers)
     if isinstance(reach, str):
-        return Entry(
+        return HostEntry(
             name or _name_of(target), ["node", str(Path(reach).resolve())], None, env, headers
         )
     command = None if reach.command is None else list(reach.command)
     known = {**reach.env, **env}
-    return Entry(name or reach.name, command, reach.url, known, {**reach.headers, **headers})
+    return HostEntry(name or reach.name, command, reach.url, known, {**reach.headers, **headers})
 
 
 def _lasting(command: list[str]) -> list[str]:
@@ -120,7 +122,7 @@ def _name_of(target: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "server"
 
 
-def _print(out: Output, entry: Entry, hosts: tuple[str, ...], project: bool) -> None:
+def _print(out: CommandOutput, entry: HostEntry, hosts: tuple[str, ...], project: bool) -> None:
     files = [host_file(each, project) for each in hosts]
     if any(each.is_yaml for each in files) and not out.as_json:
         for each in files:
@@ -131,32 +133,44 @@ def _print(out: Output, entry: Entry, hosts: tuple[str, ...], project: bool) -> 
     click.echo(json.dumps({section: {entry.name: written}}, indent=2))
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
+def _plain(entry: HostEntry) -> dict[str, Any]:
     return HostFile("plain", "", Path("mcp.json"), "mcpServers").written(entry)
 
 
 def change_files(
-    out: Output, files: list[HostFile], name: str, entry: Entry | None, *, dry_run: bool, yes: bool
+    out: CommandOutput,
+    files: list[HostFile],
+    name: str,
+    entry: HostEntry | None,
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Set a server in these files, or remove it; show each change, and ask on a terminal."""
     done: list[dict[str, Any]] = []
-    failed: Failure | None = None
+    failed: CommandFailed | None = None
     for file in files:
         try:
             done.append(_change(out, file, name, entry, dry_run=dry_run, yes=yes))
-        except (Failure, ValueError) as error:
+        except (CommandFailed, ValueError) as error:
             if len(files) == 1:
                 raise
-            failed = error if isinstance(error, Failure) else Failure(str(error))
+            failed = error if isinstance(error, CommandFailed) else CommandFailed(str(error))
             out.warning(f"{file.title}: {error}")
     if out.as_json:
         out.document({"name": name, "files": done})
     if failed is not None:
-        raise Failure("not every host could be changed", failed.code)
+        raise CommandFailed("not every host could be changed", failed.code)
 
 
 def _change(
-    out: Output, file: HostFile, name: str, entry: Entry | None, *, dry_run: bool, yes: bool
+    out: CommandOutput,
+    file: HostFile,
+    name: str,
+    entry: HostEntry | None,
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> dict[str, Any]:
     before = file.read()
     after = file.changed(before, name, entry)

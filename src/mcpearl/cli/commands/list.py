@@ -6,12 +6,12 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.offered import offered, summary_of
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.schema_text import parameters_of
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.target import ServerTarget, connected, target_options
 
 if TYPE_CHECKING:
-    from mcpearl.cli.offered import Offered
+    from mcpearl.cli.offered import ServerOffer
 
 KINDS = ("tools", "resources", "templates", "prompts")
 
@@ -19,7 +19,7 @@ KINDS = ("tools", "resources", "templates", "prompts")
 @make_command()
 @target_options
 @click.argument("kinds", nargs=-1, type=click.Choice(KINDS), metavar="[KIND]...")
-async def command(out: Output, target: Target, kinds: tuple[str, ...]) -> None:
+async def command(out: CommandOutput, target: ServerTarget, kinds: tuple[str, ...]) -> None:
     """List the tools, resources and prompts of a server.
 
     KIND is tools, resources, templates or prompts; by default all that the server has.
@@ -30,7 +30,7 @@ async def command(out: Output, target: Target, kinds: tuple[str, ...]) -> None:
     out.show(lists, lambda: _write(out, found, kinds or KINDS))
 
 
-def _write(out: Output, found: "Offered", kinds: tuple[str, ...]) -> None:
+def _write(out: CommandOutput, found: "ServerOffer", kinds: tuple[str, ...]) -> None:
     written = False
     for kind in kinds:
         rows = _rows(kind, getattr(found, kind))

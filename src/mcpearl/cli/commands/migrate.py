@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output, counted
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput, counted
 
 _MOST = 10_000  # files of a directory
 _MARK = b"\xef\xbb\xbf"
@@ -20,7 +20,7 @@ _PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
 @make_command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--write", is_flag=True, help="Change the files, and do not only show how.")
-def command(out: Output, paths: tuple[Path, ...], write: bool) -> int:
+def command(out: CommandOutput, paths: tuple[Path, ...], write: bool) -> int:
     """Rewrite programs of FastMCP 2 to 4 and of mcp 1 and 2 for mcpearl.
 
     PATHS are files and directories. The changes are shown, and made with --write. A file that git could
@@ -125,11 +125,13 @@ def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
                 continue
             count += 1
             if count > _MOST:
-                raise Failure(f"more than {_MOST:,} files; name a smaller directory", Exit.USAGE)
+                raise CommandFailed(
+                    f"more than {_MOST:,} files; name a smaller directory", Exit.USAGE
+                )
             yield file
 
 
-def _show(out: Output, path: Path, before: str, after: str) -> None:
+def _show(out: CommandOutput, path: Path, before: str, after: str) -> None:
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(path), str(path), lineterm="", n=2
     )
@@ -142,7 +144,7 @@ def _show(out: Output, path: Path, before: str, after: str) -> None:
         out.line(line, **styles.get(line[:1], {}))
 
 
-def _conclude(out: Output, results: list[dict[str, Any]], write: bool) -> int:
+def _conclude(out: CommandOutput, results: list[dict[str, Any]], write: bool) -> int:
     left = sum(len(each["leftovers"]) for each in results)
     if out.as_json:
         out.document({"files": results, "written": write})

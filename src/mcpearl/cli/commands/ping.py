@@ -5,14 +5,14 @@ import time
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.output import Output
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.target import ServerTarget, connected, target_options
 
 
 @make_command()
 @target_options
 @click.option("-n", "--count", default=3, type=click.IntRange(1), help="How often to ask. [3]")
-async def command(out: Output, target: Target, count: int) -> None:
+async def command(out: CommandOutput, target: ServerTarget, count: int) -> None:
     """Say whether a server answers, and how fast."""
     began = time.perf_counter()
     async with connected(target, out) as client:

@@ -8,8 +8,8 @@ from mcpearl.cli.arguments import read_arguments
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer
 from mcpearl.cli.offered import find_named
-from mcpearl.cli.output import Output
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.target import ServerTarget, connected, target_options
 
 if TYPE_CHECKING:
     from mcpearl.types.prompts import Prompt
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-o", "--output", type=click.Path(), help="Where images and other files are saved.")
 async def command(
-    out: Output, target: Target, name: str, arguments: tuple[str, ...], output: str | None
+    out: CommandOutput,
+    target: ServerTarget,
+    name: str,
+    arguments: tuple[str, ...],
+    output: str | None,
 ) -> None:
     """Fill in a prompt, and write its messages."""
     async with connected(target, out) as client:

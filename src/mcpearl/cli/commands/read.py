@@ -8,11 +8,11 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer, decoded
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import offered
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.target import ServerTarget, connected, target_options
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.types.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @target_options
 @click.argument("uri")
 @click.option("-o", "--output", type=click.Path(), help="The file to write it to.")
-async def command(out: Output, target: Target, uri: str, output: str | None) -> None:
+async def command(out: CommandOutput, target: ServerTarget, uri: str, output: str | None) -> None:
     """Read a resource.
 
     Text is written as it is. What is binary goes to a file, or to stdout if that is not a terminal.
@@ -58,7 +58,7 @@ async def _refused(error: McpError, client: "Client", uri: str) -> Exception:
         hint = "`mcpearl list TARGET resources templates` shows what there is"
         known = await offered(client, ("resources",))
         meant = did_you_mean(uri, [each.uri for each in known.resources])
-        return Failure(f"{error.message}{meant}", Exit.NOT_FOUND, hint)
+        return CommandFailed(f"{error.message}{meant}", Exit.NOT_FOUND, hint)
     return error
 
 
@@ -69,7 +69,7 @@ def _bytes(result: ReadResourceResult) -> bytes:
     return decoded(contents.blob or "")
 
 
-def _save(out: Output, result: ReadResourceResult, path: Path) -> None:
+def _save(out: CommandOutput, result: ReadResourceResult, path: Path) -> None:
     content = _bytes(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -28,7 +28,7 @@ def command() -> None:
 @click.option("--contents", type=_FILE, help="Arguments or a result to compare with a record.")
 @click.option("--salt", help="The salt of these contents.")
 def verify(
-    out: Output,
+    out: CommandOutput,
     path: Path,
     keys: tuple[str, ...],
     since: Path | None,
@@ -46,14 +46,14 @@ def verify(
         line = verifier.verify(path, verifier.load_keys(list(keys)), since, partial=partial)
         if contents is not None:
             line += f"; {verifier.compare(path, contents, salt)}"
-    except verifier.Fault as fault:
+    except verifier.Discrepancy as fault:
         problem = str(fault)
         out.show(
             {"genuine": False, "fault": problem}, lambda: out.line(f"NOT as written: {problem}")
         )
         return Exit.FAILED
     except ValueError as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailed(str(error), Exit.USAGE) from None
     out.show({"genuine": True, "detail": line}, lambda: out.line(line))
     return Exit.OK
 
@@ -65,7 +65,7 @@ def verify(
     "--key", "keys", multiple=True, help="A key, or a file; by default key.pub of the log."
 )
 @click.option("--output", type=_FOLDER, default=".", help="Where to write the proofs.")
-def prove(out: Output, id: str, folder: Path, keys: tuple[str, ...], output: Path) -> None:
+def prove(out: CommandOutput, id: str, folder: Path, keys: tuple[str, ...], output: Path) -> None:
     """Write proofs that records are in a log: those of a call, or the one with a number."""
     from mcpearl.receipts import proofs, verifier
 
@@ -73,11 +73,11 @@ def prove(out: Output, id: str, folder: Path, keys: tuple[str, ...], output: Pat
         trusted = verifier.load_keys(list(keys)) if keys else None
         found = proofs.prove(folder, id, trusted)
     except proofs.NoSuchRecord as error:
-        raise Failure(str(error), Exit.NOT_FOUND) from None
-    except verifier.Fault as fault:
-        raise Failure(f"the log is not as it was written: {fault}") from None
+        raise CommandFailed(str(error), Exit.NOT_FOUND) from None
+    except verifier.Discrepancy as fault:
+        raise CommandFailed(f"the log is not as it was written: {fault}") from None
     except ValueError as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailed(str(error), Exit.USAGE) from None
     for name, text in found.items():
         (output / name).write_text(text)
     files = [str(output / name) for name in found]
@@ -88,7 +88,7 @@ def prove(out: Output, id: str, folder: Path, keys: tuple[str, ...], output: Pat
 @click.argument("folder", type=_FOLDER, default="receipts")
 @click.option("--call", "call", help="Only the records of this call.")
 @click.option("--unfinished", is_flag=True, help="Only calls that have not ended.")
-def show(out: Output, folder: Path, call: str | None, unfinished: bool) -> None:
+def show(out: CommandOutput, folder: Path, call: str | None, unfinished: bool) -> None:
     """Write the records of a log, without verifying it."""
     from mcpearl.receipts import proofs
 
@@ -114,28 +114,28 @@ def _described(number: int, record: dict[str, Any]) -> str:
 @click.argument("call")
 @click.argument("folder", type=_FOLDER, default="receipts")
 @click.option("--key", "key", type=_FILE, required=True, help="The private key of the log.")
-def salt(out: Output, call: str, folder: Path, key: Path) -> None:
+def salt(out: CommandOutput, call: str, folder: Path, key: Path) -> None:
     """Write the salts of a call, with which its contents can be compared with its records."""
     from mcpearl.receipts import keys, proofs
 
     try:
         arguments, result = proofs.salts_of(key, call, folder)
     except (proofs.NoSuchRecord, keys.KeyUnusable) as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailed(str(error), Exit.USAGE) from None
     found = {"arguments": arguments.hex(), "result": result.hex()}
     out.show(found, lambda: out.table((), list(found.items())))
 
 
 @make_command("rotate")
 @click.argument("key", type=_FILE)
-def rotate(out: Output, key: Path) -> None:
+def rotate(out: CommandOutput, key: Path) -> None:
     """Put a new key in front of those in a key file; servers sign with it from their next start."""
     from mcpearl.receipts import keys
 
     try:
         new = keys.rotate(key)
     except keys.KeyUnusable as error:
-        raise Failure(str(error), Exit.USAGE) from None
+        raise CommandFailed(str(error), Exit.USAGE) from None
     out.show({"key": new.vkey}, lambda: out.line(new.vkey))
 
 

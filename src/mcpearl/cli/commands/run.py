@@ -11,7 +11,7 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import NoServer
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.wires import Chosen, choose, wire_options
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--short-logs", is_flag=True, help="Logs for people: short, and in colour.")
 @click.option("--held-by", hidden=True)  # descriptors of the process that reloads
 def command(
-    out: Output,
+    out: CommandOutput,
     file: str,
     chosen: Chosen,
     reload: bool,
@@ -84,7 +84,7 @@ def _prints_aside() -> Iterator[None]:
 
 
 def reload_and_serve(
-    out: Output,
+    out: CommandOutput,
     file: str,
     chosen: Chosen,
     folder: str | None,

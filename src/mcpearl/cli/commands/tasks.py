@@ -7,10 +7,10 @@ import click
 from mcpearl.cli.asking import Person
 from mcpearl.cli.command import make_command
 from mcpearl.cli.commands.call import show_result
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import Target, connected, pairs, target_options
+from mcpearl.cli.target import ServerTarget, connected, pairs, target_options
 from mcpearl.protocol.errors import CapabilityMissing, McpError
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 from mcpearl.types.tasks import Task
@@ -28,8 +28,8 @@ ACTIONS = ("list", "get", "result", "cancel")
 @click.option("-o", "--output", type=click.Path(), help="Where images and other files are saved.")
 @click.option("--answer", multiple=True, metavar="NAME=VALUE", help="For forms of the task.")
 async def command(
-    out: Output,
-    target: Target,
+    out: CommandOutput,
+    target: ServerTarget,
     action: str,
     id: str | None,
     output: str | None,
@@ -41,7 +41,7 @@ async def command(
     starts one. Servers of 2026-07-28 do not list tasks: those of 2025-11-25 do.
     """
     if action != "list" and id is None:
-        raise Failure(f"`tasks {action}` needs the id of a task", Exit.USAGE)
+        raise CommandFailed(f"`tasks {action}` needs the id of a task", Exit.USAGE)
     person = Person(out, dict(pairs(answer, "=", "--answer")))
     async with connected(target, out, elicitation=person.elicit) as client:
         if id is None:
@@ -60,7 +60,7 @@ async def command(
             state = await task.status()
         except McpError as error:
             if error.code == INVALID_PARAMS:
-                raise Failure(error.message, Exit.NOT_FOUND) from None
+                raise CommandFailed(error.message, Exit.NOT_FOUND) from None
             raise
     out.show(state, lambda: _write(out, [state]))
     return Exit.OK
@@ -70,7 +70,7 @@ async def _listed(client: "Client") -> list[Task]:
     try:
         return [task async for task in client.tasks()]
     except CapabilityMissing:
-        raise Failure(
+        raise CommandFailed(
             "the server does not list tasks",
             Exit.NOT_FOUND,
             "servers of 2026-07-28 never do; `mcpearl tasks TARGET get ID` takes the id that "
@@ -78,7 +78,7 @@ async def _listed(client: "Client") -> list[Task]:
         ) from None
 
 
-def _write(out: Output, tasks: list[Task]) -> None:
+def _write(out: CommandOutput, tasks: list[Task]) -> None:
     if not tasks:
         out.note("there are no tasks")
     rows = [[t.task_id, t.status, t.last_updated_at, t.status_message or ""] for t in tasks]

@@ -8,9 +8,9 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.target import ServerTarget, connected, target_options
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
@@ -33,8 +33,8 @@ _LISTS = {
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many changes.")
 @click.option("--quiet", is_flag=True, help="Say what changed, without its contents.")
 async def command(
-    out: Output,
-    target: Target,
+    out: CommandOutput,
+    target: ServerTarget,
     uris: tuple[str, ...],
     lists: bool,
     count: int | None,
@@ -45,7 +45,7 @@ async def command(
     The connection is made again when it is lost.
     """
     if not uris and not lists:
-        raise Failure("nothing to watch: name a URI, or pass --lists", Exit.USAGE)
+        raise CommandFailed("nothing to watch: name a URI, or pass --lists", Exit.USAGE)
     changes: asyncio.Queue[Notice] = asyncio.Queue(_MOST_WAITING)
 
     async def noticed(notice: "Notice") -> None:
@@ -71,7 +71,7 @@ async def _listening(client: "Client") -> Any:
     return await stream.__aenter__()
 
 
-async def _show(out: Output, client: "Client", notice: "Notice", quiet: bool) -> bool:
+async def _show(out: CommandOutput, client: "Client", notice: "Notice", quiet: bool) -> bool:
     at = time.strftime("%H:%M:%S")
     if notice.method in _LISTS:
         kind = _LISTS[notice.method]
@@ -94,7 +94,7 @@ async def _show(out: Output, client: "Client", notice: "Notice", quiet: bool) ->
     return True
 
 
-def _say(out: Output, value: dict[str, str], text: str) -> None:
+def _say(out: CommandOutput, value: dict[str, str], text: str) -> None:
     if out.as_json:
         out.event(value)
     else:

@@ -12,11 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.cli.diagnosis.state import Check, Found
-from mcpearl.cli.exits import Failure, as_failure
+from mcpearl.cli.exits import CommandFailed, as_failure
 from mcpearl.cli.findings import findings
 from mcpearl.cli.offered import offered
-from mcpearl.cli.output import Output, counted
-from mcpearl.cli.target import Target, connected, way_of
+from mcpearl.cli.output import CommandOutput, counted
+from mcpearl.cli.target import ServerTarget, connected, way_of
 
 _PATIENCE = 5.0  # seconds for each step below the protocol
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -32,11 +32,11 @@ _INITIALIZE = {
 }
 
 
-async def examine_server(target: Target, found: Found) -> None:
+async def examine_server(target: ServerTarget, found: Found) -> None:
     """Go the way to a server, and say at which step it ends."""
     try:
         reach = target.reach()
-    except (Failure, ValueError) as error:
+    except (CommandFailed, ValueError) as error:
         found(Check("bad", "target", str(error), getattr(error, "hint", None) or ""))
         return
     command, url = way_of(reach)
@@ -46,7 +46,7 @@ async def examine_server(target: Target, found: Found) -> None:
         return
     began = time.perf_counter()
     try:
-        async with connected(target, Output()) as client:
+        async with connected(target, CommandOutput()) as client:
             found(Check("ok", "handshake", f"{(time.perf_counter() - began) * 1000:.0f} ms"))
             info = client.server_info
             name = f"{info.name} {info.version}, " if info else ""
@@ -121,7 +121,7 @@ async def _connects(host: str, port: int, tls: bool, found: Found) -> bool:
     return True
 
 
-def _look_at_output(command: list[str], target: Target, reach: Any, found: Found) -> None:
+def _look_at_output(command: list[str], target: ServerTarget, reach: Any, found: Found) -> None:
     """Start a server that did not answer, and see whether it writes something else than messages."""
     try:
         done = subprocess.run(

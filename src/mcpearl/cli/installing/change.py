@@ -7,13 +7,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from mcpearl.cli.exits import Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed
+from mcpearl.cli.output import CommandOutput
 
 _BACKUPS = 20  # kept of each file
 
 
-def shown_change(out: Output, path: Path, before: str, after: str) -> list[str]:
+def shown_change(out: CommandOutput, path: Path, before: str, after: str) -> list[str]:
     """Return the lines of a difference, in colour where there is colour."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(path), str(path), lineterm="", n=2
@@ -44,7 +44,7 @@ def write(path: Path, text: str) -> Path | None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise Failure(f"cannot write {path}: {error.strerror or error}") from None
+        raise CommandFailed(f"cannot write {path}: {error.strerror or error}") from None
     return backup
 
 
@@ -62,7 +62,7 @@ def _kept(place: Path) -> Path | None:
             continue
         _forget_old(place)
         return backup
-    raise Failure(f"there are too many backups of {place}; remove some")
+    raise CommandFailed(f"there are too many backups of {place}; remove some")
 
 
 def _forget_old(place: Path) -> None:

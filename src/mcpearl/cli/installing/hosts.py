@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.installing.json_text import with_member
 from mcpearl.cli.installing.yaml_text import entry_names, with_entry
 from mcpearl.host.jsonc import parse
@@ -13,7 +13,7 @@ from mcpearl.host.locations import Location, locations
 from mcpearl.runtime.arguments import did_you_mean
 
 
-class Entry(NamedTuple):
+class HostEntry(NamedTuple):
     """A server as it is to be installed."""
 
     name: str
@@ -43,7 +43,7 @@ class HostFile(NamedTuple):
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:
-            raise Failure(f"{self.path} cannot be read: {error}; it is unchanged") from None
+            raise CommandFailed(f"{self.path} cannot be read: {error}; it is unchanged") from None
 
     def names(self, text: str) -> list[str]:
         """Return the servers that a text of the file has."""
@@ -55,13 +55,13 @@ class HostFile(NamedTuple):
         servers = content.get(self.section) if isinstance(content, dict) else None
         return list(servers) if isinstance(servers, dict) else []
 
-    def changed(self, text: str, name: str, entry: Entry | None) -> str:
+    def changed(self, text: str, name: str, entry: HostEntry | None) -> str:
         """Return the text with a server set, or, for None, removed."""
         value = None if entry is None else self.written(entry)
         change = with_entry if self.is_yaml else with_member
         return change(text, self.section, name, value, str(self.path))
 
-    def written(self, entry: Entry) -> dict[str, Any]:
+    def written(self, entry: HostEntry) -> dict[str, Any]:
         """Return a server's entry as this host has it."""
         if self.host == "goose":
             return _for_goose(entry)
@@ -72,11 +72,11 @@ class HostFile(NamedTuple):
         env = {"env": entry.env} if entry.env else {}
         return {**kind, "command": command, "args": arguments, **env}
 
-    def _address(self, entry: Entry, url: str) -> dict[str, Any]:
+    def _address(self, entry: HostEntry, url: str) -> dict[str, Any]:
         headers = {"headers": entry.headers} if entry.headers else {}
         match self.host:
             case "claude-desktop":
-                raise Failure(
+                raise CommandFailed(
                     "Claude Desktop starts servers itself, and has those at addresses as connectors",
                     Exit.USAGE,
                     f"add {url} under Settings → Connectors",
@@ -91,7 +91,7 @@ class HostFile(NamedTuple):
                 return {"url": url, **headers}
 
 
-def _for_goose(entry: Entry) -> dict[str, Any]:
+def _for_goose(entry: HostEntry) -> dict[str, Any]:
     common = {"enabled": True, "name": entry.name, "timeout": 300}
     if entry.url is not None:
         address = {"type": "streamable_http", "uri": entry.url, "headers": entry.headers}
@@ -125,7 +125,7 @@ def host_file(name: str, project: bool) -> HostFile:
     files = {each.host: each for each in host_files(project)}
     if name not in files:
         where = " with a file for one project" if project else ""
-        raise Failure(
+        raise CommandFailed(
             f"there is no host {name!r}{where}{did_you_mean(name, files)}",
             Exit.USAGE,
             f"choose one of {', '.join(files)}",

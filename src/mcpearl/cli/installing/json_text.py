@@ -3,14 +3,14 @@
 import json
 from typing import Any, NamedTuple
 
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
 from mcpearl.host.jsonc import parse, plain_json
 
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
 
 
-class _Member(NamedTuple):
+class _MemberPlace(NamedTuple):
     """Where a member of an object is in the text."""
 
     name: str
@@ -26,7 +26,7 @@ class _Object(NamedTuple):
     begin: int
     end: int
     """After its brace."""
-    members: list[_Member]
+    members: list[_MemberPlace]
 
 
 def with_member(text: str, section: str, name: str, value: Any, source: str) -> str:
@@ -43,7 +43,7 @@ def with_member(text: str, section: str, name: str, value: Any, source: str) -> 
         text = "{}\n"
     before = parse(text, source)
     if not isinstance(before, dict) or not isinstance(before.get(section, {}), dict):
-        raise Failure(
+        raise CommandFailed(
             f"{source} has something else than objects where servers are; it is unchanged"
         )
     changed = _changed(text, section, name, value)
@@ -51,7 +51,7 @@ def with_member(text: str, section: str, name: str, value: Any, source: str) -> 
     if value is None:
         wanted[section] = {key: each for key, each in wanted[section].items() if key != name}
     if parse(changed, source) != wanted:
-        raise Failure(
+        raise CommandFailed(
             f"{source} is written in a way that cannot be changed safely; it is unchanged",
             hint="add the server by hand: `--print` shows what to add",
         )
@@ -84,14 +84,14 @@ def _object_at(plain: str, at: int) -> _Object:
         name, end = _DECODER.raw_decode(plain, at)
         value = _skipped(plain, _skipped(plain, end) + 1)
         _, end = _DECODER.raw_decode(plain, value)
-        members.append(_Member(name, at, value, end))
+        members.append(_MemberPlace(name, at, value, end))
         at = _skipped(plain, end)
         if plain[at] == ",":
             at = _skipped(plain, at + 1)
     return _Object(begin, at + 1, members)
 
 
-def _found(place: _Object, name: str) -> _Member | None:
+def _found(place: _Object, name: str) -> _MemberPlace | None:
     return next((each for each in reversed(place.members) if each.name == name), None)
 
 

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
 
 _KEY = re.compile(
     r"""^( *)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s#"'\[\]{},&*!|>%@`-][^#:]*?)\s*:(?:\s|$)"""
@@ -77,7 +77,7 @@ def _block(lines: list[str], section: str, source: str) -> _Block | None:
         or rest not in ("", "{}", "null", "~")
         or any("\t" in line for line in lines)
     ):
-        raise Failure(
+        raise CommandFailed(
             f"{source} is written in a way that cannot be changed safely; it is unchanged",
             hint="add the server by hand: `--print` shows what to add",
         )
@@ -103,12 +103,14 @@ def _entries(
         if last is None:
             indent = margin
         if margin < indent:
-            raise Failure(f"{source}:{number + 1} is indented in a way that is not understood")
+            raise CommandFailed(
+                f"{source}:{number + 1} is indented in a way that is not understood"
+            )
         if margin > indent:
             continue
         match = _KEY.match(line)
         if match is None:
-            raise Failure(f"{source}:{number + 1} is not understood; the file is unchanged")
+            raise CommandFailed(f"{source}:{number + 1} is not understood; the file is unchanged")
         if last is not None:
             found[last] = (found[last][0], number)
         last = _unquoted(match[2])

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from mcpearl.cli.migrating import names
-from mcpearl.cli.migrating.source import Source
+from mcpearl.cli.migrating.source import SourceFile
 
 _LONGEST = 88  # characters of a line
 
@@ -49,7 +49,7 @@ class Imports:
             them go. None keeps them all.
     """
 
-    def __init__(self, source: Source, tree: ast.Module, used: set[str] | None) -> None:
+    def __init__(self, source: SourceFile, tree: ast.Module, used: set[str] | None) -> None:
         self._source = source
         self._tree = tree
         self._used = used

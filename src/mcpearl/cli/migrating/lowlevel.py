@@ -8,7 +8,7 @@ import ast
 from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
-from mcpearl.cli.migrating.source import Source
+from mcpearl.cli.migrating.source import SourceFile
 
 _BY_HAND = "write a `Handler`, with a method for each request, and `Server(name, handler=…)`"
 _CLASS = "LowLevelHandler"
@@ -48,7 +48,7 @@ class LowLevel:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceFile,
         tree: ast.Module,
         is_server: Callable[[ast.AST], bool],
         bound: set[str],

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mcpearl.cli.migrating import names
 from mcpearl.cli.migrating.imports import Imports, is_theirs, names_used
 from mcpearl.cli.migrating.lowlevel import LowLevel
-from mcpearl.cli.migrating.source import Leftover, Source
+from mcpearl.cli.migrating.source import Leftover, SourceFile
 
 Elsewhere = Set[tuple[str, str]]  # servers of other files, by module and variable
 
@@ -90,7 +90,7 @@ class _Rewriting:
         used: set[str] | None,
         elsewhere: Elsewhere = frozenset(),
     ) -> None:
-        self._source = Source(source)
+        self._source = SourceFile(source)
         self._tree = tree
         self._imported = imported(tree, elsewhere)
         self._imports = Imports(self._source, tree, used)
@@ -103,7 +103,7 @@ class _Rewriting:
         # Options of the constructor that belong to `run` now, by the variable of the server.
         self._of_run: dict[str, list[ast.keyword]] = {}
 
-    def do(self) -> Source:
+    def do(self) -> SourceFile:
         """Find everything that has to change."""
         lowlevel = LowLevel(
             self._source, self._tree, self._imports.is_lowlevel, self._imports.bound

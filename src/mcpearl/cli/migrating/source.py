@@ -17,7 +17,7 @@ class _Edit(NamedTuple):
     text: str
 
 
-class Source:
+class SourceFile:
     """The source of one file, its edits, and what no edit was found for."""
 
     def __init__(self, text: str) -> None:

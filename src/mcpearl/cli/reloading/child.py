@@ -13,7 +13,7 @@ _LOADED, _GO = b"L", b"G"
 _PATIENCE = 15.0  # seconds that a child has to stop after it was asked to
 
 
-class Child:
+class ServingProcess:
     """A serving process.
 
     Args:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
-from mcpearl.cli.reloading.child import Child
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.reloading.child import ServingProcess
 from mcpearl.cli.reloading.conversation import Conversation
 from mcpearl.cli.reloading.files import SourceFiles
 from mcpearl.cli.wires import CONSOLE_KEY, Chosen, choose
@@ -33,14 +33,14 @@ class Reloaded(NamedTuple):
     """Whether the console is opened in the browser once the server is there."""
 
 
-def run_reloading(out: Output, served: Reloaded) -> None:
+def run_reloading(out: CommandOutput, served: Reloaded) -> None:
     """Serve until a signal comes, or the client on stdio has gone."""
     wires = choose(served.chosen)
     if getattr(wires[0], "workers", 1) > 1:
-        raise Failure("--reload has one process that serves; leave --workers out", Exit.USAGE)
+        raise CommandFailed("--reload has one process that serves; leave --workers out", Exit.USAGE)
     kinds = {type(wire).__name__ for wire in wires}
     if "Stdio" in kinds and len(kinds) > 1:
-        raise Failure("--reload serves on stdio alone, or on other wires", Exit.USAGE)
+        raise CommandFailed("--reload serves on stdio alone, or on other wires", Exit.USAGE)
     if "Stdio" in kinds:
         asyncio.run(_OverStdio(out, served).run())
     else:
@@ -50,10 +50,10 @@ def run_reloading(out: Output, served: Reloaded) -> None:
 class _Reloading:
     """Replaces one child by the next when files change."""
 
-    def __init__(self, out: Output, served: Reloaded) -> None:
+    def __init__(self, out: CommandOutput, served: Reloaded) -> None:
         self._out = out
         self._served = served
-        self._child: Child | None = None
+        self._child: ServingProcess | None = None
         self._noticing: asyncio.Task[None] | None = None
         self._ending = False
 
@@ -101,7 +101,7 @@ class _Reloading:
         await self._take_up(child)
         self._noticing = asyncio.create_task(self._notice_end(child))
 
-    async def _notice_end(self, child: Child) -> None:
+    async def _notice_end(self, child: ServingProcess) -> None:
         code = await child.process.wait()
         if child is self._child and not self._ending:
             self._out.warning(f"the server ended with code {code}; waiting for a change")
@@ -112,13 +112,13 @@ class _Reloading:
     def _arguments(self) -> list[str]:
         return [self._served.file, *self._served.chosen.arguments(), *self._served.more]
 
-    def _new_child(self) -> Child:
+    def _new_child(self) -> ServingProcess:
         raise NotImplementedError
 
-    async def _part_with(self, old: Child) -> None:
+    async def _part_with(self, old: ServingProcess) -> None:
         await old.stop()
 
-    async def _take_up(self, child: Child) -> None:
+    async def _take_up(self, child: ServingProcess) -> None:
         child.go()
 
     async def _ended(self) -> None:
@@ -132,7 +132,7 @@ class _Reloading:
 class _OverSockets(_Reloading):
     """Keeps the listening sockets: a client that connects meanwhile waits for the next child."""
 
-    def __init__(self, out: Output, served: Reloaded, wires: list[Any]) -> None:
+    def __init__(self, out: CommandOutput, served: Reloaded, wires: list[Any]) -> None:
         super().__init__(out, served)
         self._sockets: list[socket.socket] = []
         self._unix: list[Any] = []
@@ -151,7 +151,7 @@ class _OverSockets(_Reloading):
                 return port.bind()
             bound = bind_port(wire.host, int(wire.port))
         except CannotListen as error:
-            raise Failure(str(error)) from None
+            raise CommandFailed(str(error)) from None
         if int(wire.port) == 0:  # every child has to be at the same one
             options = {**self._served.chosen.options, "port": bound.getsockname()[1]}
             self._served = self._served._replace(
@@ -169,14 +169,14 @@ class _OverSockets(_Reloading):
         scheme = "https" if wire.certificate else "http"
         self._console = f"{scheme}://{place}:{port}/console/#key={key}"
 
-    async def _take_up(self, child: Child) -> None:
+    async def _take_up(self, child: ServingProcess) -> None:
         await super()._take_up(child)
         if self._served.open_console and self._console is not None:
             click.launch(self._console)
             self._served = self._served._replace(open_console=False)
 
-    def _new_child(self) -> Child:
-        return Child(self._arguments(), self._sockets)
+    def _new_child(self) -> ServingProcess:
+        return ServingProcess(self._arguments(), self._sockets)
 
     def _close(self) -> None:
         for each in (*self._sockets, *self._unix):
@@ -186,17 +186,17 @@ class _OverSockets(_Reloading):
 class _OverStdio(_Reloading):
     """Keeps the client of stdio, and brings every new child to where the last one was."""
 
-    def __init__(self, out: Output, served: Reloaded) -> None:
+    def __init__(self, out: CommandOutput, served: Reloaded) -> None:
         super().__init__(out, served)
         self._conversation = Conversation()
         self._reading: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()  # there is a child to send to
         self._began = False
 
-    def _new_child(self) -> Child:
-        return Child(self._arguments(), [], on_stdio=True)
+    def _new_child(self) -> ServingProcess:
+        return ServingProcess(self._arguments(), [], on_stdio=True)
 
-    async def _part_with(self, old: Child) -> None:
+    async def _part_with(self, old: ServingProcess) -> None:
         self._ready.clear()
         self._conversation.parting()
         await old.stop()
@@ -204,7 +204,7 @@ class _OverStdio(_Reloading):
             await self._reading
         self._write(self._conversation.lost())
 
-    async def _take_up(self, child: Child) -> None:
+    async def _take_up(self, child: ServingProcess) -> None:
         child.go()
         self._reading = asyncio.create_task(self._pass_answers(child))
         assert child.process.stdin is not None
@@ -214,7 +214,7 @@ class _OverStdio(_Reloading):
         self._began = True
         self._ready.set()
 
-    async def _pass_answers(self, child: Child) -> None:
+    async def _pass_answers(self, child: ServingProcess) -> None:
         assert child.process.stdout is not None
         async for line in child.process.stdout:
             if self._conversation.from_server(line):

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mcpearl.client.callbacks import Callbacks
-from mcpearl.client.extensions import Asked, ClientExtension, Requester
+from mcpearl.client.extensions import ClientExtension, ExtensionResult, Requester
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.client.requests import ClientCall, Requests
@@ -129,7 +129,7 @@ class ClientTasks(ClientExtension):
             if connection is not None:
                 connection.progress.drop(token)
 
-    async def resolve(self, client: Requester, asked: Asked, result: Result) -> Result:
+    async def resolve(self, client: Requester, asked: ExtensionResult, result: Result) -> Result:
         """Wait for the end of a call that a modern server made a task of."""
         assert isinstance(result, ExtensionCreateTaskResult)
         left = asked.deadline - asyncio.get_running_loop().time()

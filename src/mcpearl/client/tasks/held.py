@@ -36,7 +36,7 @@ STATUS = "notifications/tasks/status"
 Notify = Callable[[str, msgspec.Struct], None]
 
 
-class _Held:
+class _HeldTask:
     """One task."""
 
     def __init__(self, state: Task, work: "asyncio.Task[Result]") -> None:
@@ -51,7 +51,7 @@ class HeldTasks:
     def __init__(self, callbacks: Callbacks, notify: Notify) -> None:
         self._callbacks = callbacks
         self._notify = notify
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldTask] = {}
 
     async def answer(self, method: str, params: Any) -> Result:
         """Answer a request of a legacy server."""
@@ -99,12 +99,12 @@ class HeldTasks:
     def _begin(self, method: str, params: Any, state: Task, ttl: float) -> CreateTaskResult:
         loop = asyncio.get_running_loop()
         work = loop.create_task(self._callbacks.answer(method, replace(params, task=None)))
-        held = self._held[state.task_id] = _Held(state, work)
+        held = self._held[state.task_id] = _HeldTask(state, work)
         work.add_done_callback(lambda work: self._ended(held))
         held.expiry = loop.call_later(ttl, self._forget, state.task_id)
         return CreateTaskResult(task=state)
 
-    def _ended(self, held: _Held) -> None:
+    def _ended(self, held: _HeldTask) -> None:
         if held.state.status == "cancelled":
             return
         failure = None if held.work.cancelled() else held.work.exception()
@@ -113,21 +113,21 @@ class HeldTasks:
         else:
             self._move(held, "completed", None)
 
-    def _move(self, held: _Held, status: TaskStatus, message: str | None) -> None:
+    def _move(self, held: _HeldTask, status: TaskStatus, message: str | None) -> None:
         held.state = replace(
             held.state, status=status, status_message=message, last_updated_at=_now()
         )
         if held.state.task_id in self._held:
             self._notify(STATUS, TaskStatusNotificationParams(**asdict(held.state)))
 
-    def _cancel(self, held: _Held) -> CancelTaskResult:
+    def _cancel(self, held: _HeldTask) -> CancelTaskResult:
         if held.state.status not in ("working", "input_required"):
             raise McpError(INVALID_PARAMS, f"The task has ended already: it is {held.state.status}")
         self._move(held, "cancelled", "cancelled by the server")
         held.work.cancel()
         return CancelTaskResult(**asdict(held.state))
 
-    async def _result(self, held: _Held) -> Result:
+    async def _result(self, held: _HeldTask) -> Result:
         await asyncio.wait((held.work,))
         if held.work.cancelled():
             raise McpError(INTERNAL_ERROR, "The task was cancelled")

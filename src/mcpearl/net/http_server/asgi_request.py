@@ -172,7 +172,7 @@ class AsgiRequest:
         if self._stalls is None:
             await self._send(event)
             return
-        part = _Part()
+        part = _BodyPart()
         self._stalls.add(part)
         try:
             await self._send(event)
@@ -185,7 +185,7 @@ class AsgiRequest:
             self._stalls.discard(part)
 
 
-class _Part:
+class _BodyPart:
     """A part on its way to the client."""
 
     __slots__ = ("is_late", "task")

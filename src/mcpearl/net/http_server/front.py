@@ -146,7 +146,8 @@ class HttpFront:
         if len(self.heads) >= _MAX_HEADS:
             self.heads.clear()
         head.length = int(length)
-        self.heads[data[:end]] = head
+        head.raw = data[:end]
+        self.heads[head.raw] = head
 
     async def drain(self, grace: float) -> None:
         """Close idle connections, let requests finish within `grace` seconds, then cancel the rest."""

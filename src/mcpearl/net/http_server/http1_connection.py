@@ -37,6 +37,7 @@ class HttpServerConnection(RequestReader):
         "_connections",
         "_farewell",
         "_heads",
+        "_last_head",
         "_make_request",
         "_paused_holding",
         "_peer",
@@ -51,6 +52,7 @@ class HttpServerConnection(RequestReader):
         super().__init__(front)
         self.batch = front.batch
         self._heads = front.heads
+        self._last_head: Head | None = None  # most clients repeat it, apart from the body
         self._make_request = front.request_type
         self._connections = front.connections
         self._peer: PeerInfo | None = None
@@ -141,10 +143,11 @@ class HttpServerConnection(RequestReader):
         if self._deaf:
             return
         if self._between:
-            end = data.find(_END_OF_HEAD) + 4
-            head = self._heads.get(data[:end])
-            if head is not None and len(data) == end + head.length:
-                request = self._make_request(self, head, data[end:])
+            head = self._last_head
+            if head is None or not data.startswith(head.raw):
+                head = self._last_head = self._heads.get(data[: data.find(_END_OF_HEAD) + 4])
+            if head is not None and len(data) == len(head.raw) + head.length:
+                request = self._make_request(self, head, data[len(head.raw) :])
                 if self._head_timer is not None:
                     self.stop_waiting()
                     self._head_size = 0  # of blank lines

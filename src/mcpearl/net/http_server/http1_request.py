@@ -19,7 +19,16 @@ from mcpearl.runtime.budget import Holding
 if TYPE_CHECKING:
     from mcpearl.net.http_server.http1_connection import HttpServerConnection
 
-_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_OK_HEADS: dict[int, bytes] = {}  # of small bodies, by their length
+_SMALL = 4096  # bytes of a body whose head is kept, so that it is made once
+
+
+def _ok_head(length: int) -> bytes:
+    head = _OK % length
+    if length < _SMALL:
+        _OK_HEADS[length] = head
+    return head
 
 
 class Http1Request:
@@ -203,7 +212,7 @@ class Http1Request:
         if connection.writable is not None:
             return False
         if status == 200 and self.keep_alive and not (headers or self.extra):
-            whole = b"%b%d\r\n\r\n%b" % (_OK, len(body), body)
+            whole = (_OK_HEADS.get(len(body)) or _ok_head(len(body))) + body
         else:
             if self.has_begun:  # there is a response already, and it cannot be completed
                 connection.close()

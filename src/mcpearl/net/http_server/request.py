@@ -44,7 +44,17 @@ class Head:
     same object again.
     """
 
-    __slots__ = ("chunks", "headers", "keep_alive", "length", "method", "noted", "path", "query")
+    __slots__ = (
+        "chunks",
+        "headers",
+        "keep_alive",
+        "length",
+        "method",
+        "noted",
+        "path",
+        "query",
+        "raw",
+    )
 
     def __init__(self, method: str, path: str, query: bytes, headers: HeaderMap) -> None:
         self.method = method
@@ -55,7 +65,8 @@ class Head:
         """By name in lower case."""
         self.keep_alive = True  # the connection stays open after the response
         self.chunks = True  # the client understands chunked bodies
-        self.length = -1  # of the body; only known for heads that are remembered
+        self.length = -1  # of the body; only known for heads that are remembered, as is `raw`
+        self.raw = b""  # the bytes of the head, up to its body
         self.noted: Any = None
         """What the endpoint found out from the head alone; it is the endpoint's to set."""
 

@@ -28,7 +28,7 @@ class Excess(IntEnum):
     MEMORY = 3
     CPU = 4
     OWN_CPU = 5
-    """Processor time that the process itself has used, heedless of the signal that says so."""
+    """Processor time of the process itself, which has ignored SIGXCPU."""
 
 
 def children(pid: int) -> list[int]:
@@ -99,7 +99,7 @@ def own_memory() -> int:
 
 
 def processor_time(pid: int, *, alone: bool = False) -> float:
-    """Return the seconds that a process has used, unless `alone` with those it has waited for."""
+    """Return the processor time of a process, with that of children it has waited for unless `alone`."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

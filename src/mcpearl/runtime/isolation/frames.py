@@ -28,9 +28,9 @@ class Kind(IntEnum):
     UNUSABLE = 7
     """The process cannot take calls, and why."""
     TELL = 8
-    """Something that is not answered."""
+    """Something of the call that is not answered: a notification."""
     ASK = 9
-    """Something that is."""
+    """A question of the call, which a `REPLY` answers."""
 
 
 _KINDS = frozenset(map(int, Kind))
@@ -44,10 +44,11 @@ class Garbled(Exception):
 
 def frame(mark: bytes, kind: int, *parts: bytes) -> bytes:
     """Return a frame with these parts as its payload."""
-    return b"".join((_HEAD.pack(mark, sum(map(len, parts)), kind), *parts))
+    payload = b"".join(parts)
+    return _HEAD.pack(mark, len(payload), kind) + payload
 
 
-class Framer:
+class FrameReader:
     """Cuts what is read into frames.
 
     Args:
@@ -70,9 +71,13 @@ class Framer:
         Raises:
             Garbled: It is not a frame, or longer than it may be.
         """
-        if not self._buffer and len(data) >= HEAD_SIZE:
-            length, kind = self._check(data)
-            if len(data) == HEAD_SIZE + length:  # the usual case: one frame, whole
+        if not self._buffer and len(data) >= HEAD_SIZE:  # the usual case: one frame, whole
+            mark, length, kind = _HEAD.unpack_from(data)
+            if (
+                len(data) == HEAD_SIZE + length <= self._longest
+                and mark == self._mark
+                and kind in self._kinds
+            ):
                 return [(kind, data[HEAD_SIZE:])]
         self._buffer += data
         return self._cut()

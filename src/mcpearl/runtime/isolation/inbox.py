@@ -21,7 +21,7 @@ class Inbox:
         self._writer.setblocking(False)
 
     def put(self, number: int, payload: bytes) -> bool:
-        """Leave a call there; False when there is no room at the moment."""
+        """Put a call in; return False when there is no room at the moment."""
         try:
             self._writer.send(_NUMBER.pack(number) + payload)
         except BlockingIOError:
@@ -44,11 +44,11 @@ class Inbox:
         return _NUMBER.unpack_from(message)[0] if message else None
 
     def close_for_more(self) -> None:
-        """Let the process see that nothing comes any more, once it has taken what is there."""
+        """Tell the process that no calls follow those that are there."""
         self._writer.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close both ends."""
         self._writer.close()
         self.reader.close()
 

@@ -26,7 +26,7 @@ class ZygoteEnded(RuntimeError):
 
 
 class Forked(Protocol):
-    """A process that the zygote is asked for, as it is told about it."""
+    """A process that the zygote was asked for, and reports about."""
 
     pid: int
 
@@ -69,8 +69,8 @@ class Nursery:
         self._status: asyncio.Future[int] | None = None  # what it ended with
         self._processes: dict[int, Forked] = {}
         self._last = 0
-        self._owed = 0  # answers that the zygote has not given
-        self._silent = 0.0  # seconds since its last answer, as far as that was looked at
+        self._owed = 0  # requests that the zygote has not answered
+        self._silent = 0.0  # seconds since its last answer, at the last look
         self._patience: asyncio.TimerHandle | None = None
 
     def fork(self) -> None:
@@ -92,7 +92,7 @@ class Nursery:
 
     @property
     def pid(self) -> int:
-        """The zygote's; 0 while there is none."""
+        """The process id of the zygote; 0 while there is none."""
         return self._pid
 
     # Service
@@ -178,7 +178,7 @@ class Nursery:
             self._patience = None
 
     def _look_at_it(self) -> None:
-        """Kill a zygote that does not answer: one that is stopped soon, any other in the end."""
+        """Kill a zygote that does not answer: now if it is stopped, else after `_SILENT` seconds."""
         self._silent += _LOOKING
         if self._silent >= _SILENT or _is_stopped(self._pid):
             logger.error("the zygote of isolated tools does not answer, and is killed")
@@ -212,10 +212,10 @@ class Nursery:
     # What it is asked for
 
     def ask(self, process: Forked, pool: int, descriptors: list[int]) -> int:
-        """Have a process forked; return the number it is told about by.
+        """Have a process forked; return the number that reports about it have.
 
         Args:
-            process: Told when the process has ended.
+            process: Gets the reports.
             pool: The pool that it is for.
             descriptors: Its connection to the server, its inbox, and what it prints to.
 

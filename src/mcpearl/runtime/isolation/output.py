@@ -29,7 +29,7 @@ def _print(data: bytes) -> bool:
     return True
 
 
-class Output:
+class ProcessOutput:
     """Reads what a process prints, and prints it as the server's own standard error."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -39,7 +39,7 @@ class Output:
         self._kept = bytearray()
         self._second = 0.0
         self._passed = 0  # bytes in this second
-        self._dropped = False  # whether some were not passed on, which was not said yet
+        self._dropped = False  # whether some were dropped since that was last reported
         loop.add_reader(self._reader, self._readable)
 
     def handed_over(self) -> None:
@@ -77,7 +77,7 @@ class Output:
         self._dropped = self._dropped or self._passed > _RATE or not _print(data)
 
     def close(self) -> str:
-        """Let go of it; return the last lines that were printed."""
+        """Stop reading; return the last lines that were printed."""
         self._loop.remove_reader(self._reader)
         self._read()
         os.close(self._reader)

@@ -32,7 +32,7 @@ class PoolFull(Exception):
     """As many calls wait as there may be."""
 
 
-class Pool:
+class ProcessPool:
     """Runs calls in isolated processes. A service, in the tree below the zygote.
 
     Args:
@@ -52,23 +52,24 @@ class Pool:
         self._nursery = nursery
         self._longest = longest
         self._size = profile.size
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        """The loop it is used on."""
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
-        self._able = 0  # of them not on their way out
+        self._able = 0  # of them that are not ending
         self._idle: list[Process] = []
         self._waiting = Turns()
         self._average = _QUICK  # seconds of a call, the latest ones counting most
         self._depth = 1  # calls of a process: one in hand, the others in its inbox
         self._most = self._size + profile.queue
-        self._calls = 0  # that wait or run
+        self._calls = 0  # how many wait or run
         self._drained: asyncio.Future[None] | None = None
         self._up = False
         self._first: asyncio.Future[None] | None = None  # whether the first process came up
         self._all_gone: asyncio.Future[None] | None = None
         self._retries = Retries(_PAUSES)
         self._timer: asyncio.TimerHandle | None = None
-        self._ended = 0  # processes that ended and were not meant to
+        self._ended = 0  # processes that ended unexpectedly
         self._last_error: str | None = None
 
     # Calls
@@ -112,7 +113,7 @@ class Pool:
         """Wait until no call waits or runs."""
         if self._calls:
             if self._drained is None:
-                self._drained = asyncio.get_running_loop().create_future()
+                self._drained = self.loop.create_future()
             await self._drained
 
     def abandon(self, job: Job) -> None:
@@ -208,7 +209,7 @@ class Pool:
         if process.jobs or self._calls > 1:
             self._go_on(process)
         else:
-            self._loop.call_soon(self._go_on, process)
+            self.loop.call_soon(self._go_on, process)
 
     def _go_on(self, process: Process) -> None:
         """Give a process its next call, or have it end when it has served enough."""
@@ -285,7 +286,7 @@ class Pool:
             job.fail(error)
         if self._timer is None:
             delay = self._retries.next_delay()
-            self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
+            self._timer = self.loop.call_later(delay, self._try_again)
 
     def _try_again(self) -> None:
         self._timer = None
@@ -305,7 +306,7 @@ class Pool:
                 # Without a zygote the supervisor is about to start everything again.
                 logger.warning("%s: no process can be started now: %s", self.name, error)
                 delay = self._retries.next_delay() or 0.1
-                self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
+                self._timer = self.loop.call_later(delay, self._try_again)
 
     def _start_one(self) -> None:
         process = Process(self, self._nursery, self._number, self._longest, self.profile.cpu)
@@ -323,7 +324,7 @@ class Pool:
             Unusable: It cannot take calls; the message says why.
         """
         self._up = True
-        self._first = asyncio.get_running_loop().create_future()
+        self._first = self.loop.create_future()
         self._all_gone = None
         try:
             self._start_one()
@@ -339,7 +340,7 @@ class Pool:
 
     async def ended(self) -> None:
         """Wait: a pool does not end by itself."""
-        await asyncio.get_running_loop().create_future()
+        await self.loop.create_future()
 
     async def stop(self) -> None:
         """End the processes: those without a call by themselves, the others at once."""
@@ -354,7 +355,7 @@ class Pool:
             else:
                 process.kill("the server stopped")
         if self._processes:
-            self._all_gone = asyncio.get_running_loop().create_future()
+            self._all_gone = self.loop.create_future()
             await self._all_gone
 
     def tree(self) -> Node:

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.isolation.family import Excess, processor_time
-from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, Framer, Garbled, Kind, frame
+from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, FrameReader, Garbled, Kind, frame
 from mcpearl.runtime.isolation.inbox import Inbox, fits
 from mcpearl.runtime.isolation.nursery import Nursery, how
-from mcpearl.runtime.isolation.output import Output
+from mcpearl.runtime.isolation.output import ProcessOutput
 
 _CHUNK = 64 * 1024
 _LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
@@ -139,11 +139,11 @@ class Process:
         self._timer: asyncio.TimerHandle | None = None
         self._reading = True
         self._mark = clock.random_bytes(4)
-        self._framer = Framer(self._mark, longest, FROM_PROCESS)
+        self._framer = FrameReader(self._mark, longest, FROM_PROCESS)
         self._last = 0
         self._socket, theirs = socket.socketpair()
         self._inbox = Inbox()
-        self._output = Output(self._loop)
+        self._output = ProcessOutput(self._loop)
         descriptors = [theirs.fileno(), self._inbox.reader.fileno(), self._output.writer]
         try:
             self._socket.send(self._mark)
@@ -354,7 +354,7 @@ class Process:
             self.retire()
 
     def has_ended(self, status: int | None) -> None:
-        """Take the wait status it ended with, and let everyone know."""
+        """Take the wait status it ended with; fail its call, and tell the pool."""
         self.over = True
         self._stop_timer()
         self._take_rest()

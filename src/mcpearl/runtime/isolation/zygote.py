@@ -32,12 +32,12 @@ _PERIOD = 50  # milliseconds between two looks at what the processes have starte
 
 
 class Op(IntEnum):
-    """What a record on the control socket says. The first four go to the zygote."""
+    """What a record on the control socket says: four of them to the zygote, the others from it."""
 
     FORK = 1
-    """Start process `number` of pool `value`, with the three descriptors that come along."""
+    """To the zygote: start process `number` of a pool, with the three descriptors that come along."""
     KILL = 2
-    """Kill process `number`."""
+    """To the zygote: kill process `number`."""
     FORKED = 3
     """Process `number` was started, as `value`."""
     FAILED = 4
@@ -45,13 +45,13 @@ class Op(IntEnum):
     ENDED = 5
     """Process `number` has ended with this wait status."""
     WATCH = 6
-    """Calls run: look at what the processes start."""
+    """To the zygote: calls run, so look at what the processes start."""
     REST = 7
-    """No call runs."""
+    """To the zygote: no call runs."""
     EXCEEDED = 8
     """Process `number` has too much of something, an `Excess`."""
     KILLED = 9
-    """What was to be done about process `number` is done."""
+    """Process `number` was killed, or had ended before."""
 
 
 Work = Callable[[int, socket.socket, socket.socket], None]
@@ -177,7 +177,7 @@ class _Zygote:
         self._began_with = family.own_memory()
         self._watching = False
         self._calls = False  # whether some run, as far as the server has said
-        self._crowded: set[int] = set()  # pids of which that was reported
+        self._crowded: set[int] = set()  # pids that were reported as crowded
         self._pools: dict[int, Isolate] = {}  # the settings of the processes, by pid
         self._numbers: dict[int, int] = {}  # of the processes, by pid
         self._pids: dict[int, int] = {}
@@ -189,7 +189,7 @@ class _Zygote:
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
 
     def run(self) -> None:
-        """Serve the server until it is gone."""
+        """Do what the server asks for until it ends."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -266,7 +266,7 @@ class _Zygote:
             gc.enable()
             self._work(pool, socket.socket(fileno=connection), socket.socket(fileno=inbox))
             code = 0
-        except SystemExit as end:  # what it has to say, it has said
+        except SystemExit as end:  # the reason was sent already
             code = end.code if isinstance(end.code, int) else 1
         except BaseException:
             traceback.print_exc()

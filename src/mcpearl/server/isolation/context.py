@@ -16,9 +16,9 @@ from mcpearl.protocol.versions import Version
 from mcpearl.server.context import Context, Finished
 from mcpearl.server.core import ServerCore
 from mcpearl.server.failures import answer_to
-from mcpearl.server.isolation.line import Line, LineOfCall
+from mcpearl.server.isolation.line import BlockingLine, LineOfCall
 from mcpearl.server.isolation.messages import (
-    CallContext,
+    VisibleContext,
     decode_caller,
     decode_context,
     json_or_none,
@@ -41,22 +41,22 @@ class IsolatedContext(Context[Any]):
     def __init__(self, call: Call, peer: "ServerPeer", core: ServerCore, line: LineOfCall) -> None:
         super().__init__(call, peer, core)
         self._line = line
-        self._once = False  # whether what is done once is written down
+        self._once = False  # whether the server keeps the results of `once`
         self._task: str | None = None
         self._promotable = False
 
     def takes_encoded(self) -> bool:
-        """Return False: whether a tool failed is sent beside its result."""
-        return False
+        """Return True: the server decodes a result again where something looks at it."""
+        return True
 
-    def take_over(self, given: CallContext) -> None:
+    def take_over(self, given: VisibleContext) -> None:
         """Take over what the server says about the call."""
         self._once = given.rounds
         self._task = given.task
         self._promotable = given.promotable
         if given.state or given.unsent:
             state = {key: msgspec.json.decode(value) for key, value in given.state.items()}
-            self._state = _State(state)
+            self._state = _CallState(state)
             self._state.unsent = frozenset(given.unsent)
 
     def sendable_state(self) -> dict[str, bytes]:
@@ -149,7 +149,7 @@ class BlockingContext(IsolatedContext):
 
 
 def drive(work: Awaitable[T]) -> T:
-    """Run something to its end that waits for nothing but the server, which blocks."""
+    """Run an awaitable to its end. It may wait for the server only, which blocks this thread."""
     steps = work.__await__()
     try:
         while next(steps) is None:
@@ -204,10 +204,10 @@ class ServerPeer:
     subscribe = unsubscribe = reserve
 
 
-class _Outlet:
+class _CallOutlet:
     """How a call came, as far as a handler can see it."""
 
-    def __init__(self, line: LineOfCall, sent: CallContext) -> None:
+    def __init__(self, line: LineOfCall, sent: VisibleContext) -> None:
         self._line = line
         self.address = sent.address
         self.request_headers = sent.headers
@@ -245,7 +245,7 @@ class ServerState:
         await self._line.ask("session.clear")
 
 
-class _State(dict[str, Any]):
+class _CallState(dict[str, Any]):
     """`Context.state`, which says of values that could not be sent why they are not there."""
 
     unsent: frozenset[str] = frozenset()
@@ -273,7 +273,7 @@ class Contexts:
         self,
         kind: type[IsolatedContext],
         core: ServerCore,
-        line: Line,
+        line: BlockingLine,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._kind = kind
@@ -303,7 +303,7 @@ class Contexts:
         caller = self._caller(given.caller, version)
         call = Call(given.id, "tools/call", params, b"{}", caller, given.token)
         line = LineOfCall(self._line, self._line.call)
-        call.outlet = _Outlet(line, given)
+        call.outlet = _CallOutlet(line, given)
         ctx = self._context(call, line)
         ctx.take_over(given)
         return ctx

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.isolation.nursery import Nursery
-from mcpearl.runtime.isolation.pool import Pool
+from mcpearl.runtime.isolation.pool import ProcessPool
 from mcpearl.runtime.isolation.profile import Isolate
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.server.core import ServerCore
@@ -27,7 +27,7 @@ _STOPPING = 15.0  # seconds the processes have to end
 
 
 class Isolation:
-    """What a server has for its isolated tools.
+    """The zygote and the pools of a server's isolated tools.
 
     Args:
         core: The server's.
@@ -44,7 +44,7 @@ class Isolation:
         self._count = 0
         self.known = 0
         """How many tools the zygote knows."""
-        self.pools: list[Pool] = []
+        self.pools: list[ProcessPool] = []
         self._nursery: Nursery | None = None  # forked ahead
         self._forked = 0  # how many tools that one knows
         self._generation = 0
@@ -53,7 +53,7 @@ class Isolation:
         self._lock = asyncio.Lock()
 
     def add(self, tool: "IsolatedTool", profile: Isolate) -> tuple[int, int, int]:
-        """Take note of a tool; return the number of its pool, its own there, and over all."""
+        """Add a tool; return the numbers of its pool, of itself in there, and of itself among all."""
         if profile in self._profiles:
             pool = self._profiles.index(profile)
         else:
@@ -106,7 +106,7 @@ class Isolation:
         known = self._count
         longest = self._core.limits.max_outgoing
         pools = [
-            Pool(self._described(number), number, profile, nursery, longest)
+            ProcessPool(self._described(number), number, profile, nursery, longest)
             for number, profile in enumerate(self._profiles)
         ]
         children = [Child(each.name, each, shutdown=_STOPPING) for each in pools]
@@ -140,7 +140,7 @@ class Isolation:
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
 
-    async def _leave(self, pools: list[Pool], name: str) -> None:
+    async def _leave(self, pools: list[ProcessPool], name: str) -> None:
         for pool in pools:
             await pool.drained()
         await self._root.remove(name)

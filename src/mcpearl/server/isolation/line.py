@@ -11,16 +11,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mcpearl.runtime.isolation.frames import Framer, Kind, frame
+from mcpearl.runtime.isolation.frames import FrameReader, Kind, frame
 from mcpearl.runtime.isolation.inbox import LARGEST, payload_of
-from mcpearl.server.isolation.messages import Ask, decode_reply, exception, pack
+from mcpearl.server.isolation.messages import ContextRequest, decode_reply, exception, pack
 
 _CHUNK = 64 * 1024
 _LONGEST = 2**32 - 1  # the server decides what it sends
 
 
-class Line:
-    """One process's connection to its server, without an event loop: what is asked is waited for.
+class BlockingLine:
+    """A process's connection to its server, without an event loop: asking blocks until it is answered.
 
     Args:
         connection: Carries frames in both directions.
@@ -32,7 +32,7 @@ class Line:
         self._socket = connection
         self._inbox = inbox
         self._mark = connection.recv(4, socket.MSG_WAITALL)
-        self._framer = Framer(self._mark, _LONGEST)
+        self._framer = FrameReader(self._mark, _LONGEST)
         self._read: list[tuple[int, bytes]] = []  # in reverse order
         self._last = 0
         self.call = 0
@@ -45,7 +45,7 @@ class Line:
         os.register_at_fork(after_in_child=self._is_copied)
 
     def _is_copied(self) -> None:
-        """Say nothing any more: the line belongs to the process that this one was forked from."""
+        """Write nothing from now on: the line belongs to the process that this one was forked from."""
         self.call = 0
         self._copied = True
         self._writing = threading.Lock()
@@ -66,7 +66,7 @@ class Line:
         if self._copied:  # a tool forked, and came back in the copy as well
             os._exit(1)
 
-    def _say(self, call: int, kind: Kind, asked: Ask) -> bool:
+    def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
         """Write a frame of a call; False when that has ended."""
         with self._writing:
             if call != self.call or not call:
@@ -113,7 +113,7 @@ class Line:
 
     def tell(self, call: int, what: str, *arguments: Any) -> None:
         """Tell the server something of a call; nothing once that has ended."""
-        self._say(call, Kind.TELL, Ask(0, what, list(arguments)))
+        self._say(call, Kind.TELL, ContextRequest(0, what, list(arguments)))
 
     async def ask(self, call: int, what: str, *arguments: Any) -> Any:
         """Ask the server for something, and return the answer.
@@ -131,7 +131,7 @@ class Line:
         """
         with self._asking:
             self._last += 1
-            if not self._say(call, Kind.ASK, Ask(self._last, what, list(arguments))):
+            if not self._say(call, Kind.ASK, ContextRequest(self._last, what, list(arguments))):
                 raise asyncio.CancelledError
             while (got := self._receive()) is not None:
                 if got[0] == Kind.CALL:  # this is not the thread that runs the calls
@@ -141,7 +141,7 @@ class Line:
         raise SystemExit(0)
 
 
-class LoopLine(Line):
+class LoopLine(BlockingLine):
     """The same on an event loop, where several things may be asked at once.
 
     Args:
@@ -200,7 +200,7 @@ class LoopLine(Line):
         self.call = 0
         self.send(kind, *parts)
 
-    def _say(self, call: int, kind: Kind, asked: Ask) -> bool:
+    def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
         if call != self.call or not call:
             return False
         self.send(kind, pack(asked))
@@ -234,7 +234,7 @@ class LoopLine(Line):
     def _put(self, call: int, what: str, *arguments: Any) -> "tuple[int, asyncio.Future[bytes]]":
         """Send a question; return its number, and the answer to come."""
         self._last += 1
-        if not self._say(call, Kind.ASK, Ask(self._last, what, list(arguments))):
+        if not self._say(call, Kind.ASK, ContextRequest(self._last, what, list(arguments))):
             raise asyncio.CancelledError
         self._waiting[self._last] = answer = self._loop.create_future()
         return self._last, answer
@@ -282,7 +282,7 @@ class LineOfCall:
 
     __slots__ = ("_call", "_line")
 
-    def __init__(self, line: Line, call: int) -> None:
+    def __init__(self, line: BlockingLine, call: int) -> None:
         self._line = line
         self._call = call
 

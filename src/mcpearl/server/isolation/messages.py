@@ -25,7 +25,7 @@ _HEAD = struct.Struct("<HBI")
 _BARE = 0x80  # in the version: there are no arguments
 
 
-class CallContext(Struct, array_like=True):
+class VisibleContext(Struct, array_like=True):
     """What a handler may look at, of tools that have a `Context`."""
 
     id: RequestId
@@ -37,7 +37,7 @@ class CallContext(Struct, array_like=True):
     address: str | None
     headers: dict[bytes, bytes]
     rounds: bool
-    """Whether what is done once is written down: of a modern client, or a task."""
+    """Whether results of `Context.once` are kept: for a modern client, or a task."""
     task: str | None
     promotable: bool
     """Whether it may become a task while it runs."""
@@ -66,7 +66,7 @@ class PrincipalRecord(Struct, array_like=True):
     expires: float | None
 
 
-class Ask(Struct, array_like=True):
+class ContextRequest(Struct, array_like=True):
     """What a call asks its server for, or tells it."""
 
     number: int
@@ -74,7 +74,7 @@ class Ask(Struct, array_like=True):
     arguments: list[Any]
 
 
-class Reply(Struct, array_like=True):
+class ContextReply(Struct, array_like=True):
     """The answer: a value, or what was raised."""
 
     number: int
@@ -92,7 +92,7 @@ class Raised(Struct, array_like=True):
     data: bytes | None = None
 
 
-class Failure(Struct, array_like=True):
+class CallFailure(Struct, array_like=True):
     """How a call failed: as the text of a tool's error, or with an error of the protocol."""
 
     text: str | None = None
@@ -103,11 +103,11 @@ class Failure(Struct, array_like=True):
 
 
 pack = msgspec.msgpack.Encoder().encode
-decode_context = msgspec.msgpack.Decoder(CallContext).decode
+decode_context = msgspec.msgpack.Decoder(VisibleContext).decode
 decode_caller = msgspec.msgpack.Decoder(CallerRecord).decode
-decode_ask = msgspec.msgpack.Decoder(Ask).decode
-decode_reply = msgspec.msgpack.Decoder(Reply).decode
-decode_failure = msgspec.msgpack.Decoder(Failure).decode
+decode_ask = msgspec.msgpack.Decoder(ContextRequest).decode
+decode_reply = msgspec.msgpack.Decoder(ContextReply).decode
+decode_failure = msgspec.msgpack.Decoder(CallFailure).decode
 decode_state = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 

@@ -14,7 +14,7 @@ import msgspec
 from mcpearl.runtime.isolation.frames import FINAL, Kind
 from mcpearl.runtime.isolation.process import Job
 from mcpearl.server.context import Context, ask_client, call_of, notify_client, rounds_of
-from mcpearl.server.isolation.messages import Ask, Reply, decode_ask, pack, raised
+from mcpearl.server.isolation.messages import ContextReply, ContextRequest, decode_ask, pack, raised
 from mcpearl.types.base import RequestParams, Result, decode, encode
 from mcpearl.types.elicitation import ElicitRequest, ElicitRequestParams, ElicitResult
 from mcpearl.types.logging import LoggingMessageNotificationParams
@@ -49,7 +49,7 @@ _QUESTIONS: dict[str, tuple[type[msgspec.Struct], Callable[[Any], Any], type[Res
 _MISSING = object()
 
 
-class Conversation:
+class ContextRequests:
     """One call's talk with its server.
 
     Args:
@@ -121,8 +121,8 @@ class Conversation:
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
 
-    async def _answer(self, asked: Ask, answer: Callable[..., Awaitable[Any]]) -> None:
-        reply = Reply(asked.number)
+    async def _answer(self, asked: ContextRequest, answer: Callable[..., Awaitable[Any]]) -> None:
+        reply = ContextReply(asked.number)
         try:
             reply.value = await answer(self._ctx, *asked.arguments)
         except asyncio.CancelledError:
@@ -138,7 +138,7 @@ class Conversation:
             process.kill(f"wrote a message that makes no sense: {error}")
 
     def close(self) -> None:
-        """Pass nothing on any more: the call has ended."""
+        """Stop passing things on: the call has ended."""
         if self._pumping is not None:
             self._pumping.cancel()
         for task in self._asked:

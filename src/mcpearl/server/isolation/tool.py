@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from mcpearl.protocol.errors import McpError, Overloaded, ToolError
-from mcpearl.protocol.events import Caller, Encoded
+from mcpearl.protocol.events import Caller, Encoded, EncodedToolResult
 from mcpearl.runtime import tracing
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.pool import PoolFull
@@ -18,9 +18,9 @@ from mcpearl.runtime.isolation.process import Job, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate, profile_of
 from mcpearl.server.context import Context, call_of, rounds_of, share_of
 from mcpearl.server.isolation.messages import (
-    CallContext,
     CallerRecord,
     PrincipalRecord,
+    VisibleContext,
     decode_failure,
     decode_state,
     json_or_none,
@@ -28,7 +28,7 @@ from mcpearl.server.isolation.messages import (
     pack_call,
     unpack_result,
 )
-from mcpearl.server.isolation.talk import Conversation
+from mcpearl.server.isolation.talk import ContextRequests
 from mcpearl.server.isolation.work import IN_PLACE
 from mcpearl.server.registry.limited import LimitedTool
 from mcpearl.server.registry.tools import ToolEntry
@@ -74,9 +74,8 @@ class IsolatedTool(ToolEntry):
         if not self._function.is_stream:
             self._function.run = self._function.run_in_place
 
-    def run_here(self, raw: Raw | UnsetType, ctx: Context) -> Any:
-        """Run the tool in this process, which is an isolated one."""
-        return ToolEntry.call(self, raw, ctx)
+    run_here = ToolEntry.call
+    """Run the tool in this process, which is an isolated one."""
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Run the tool in an isolated process."""
@@ -84,14 +83,14 @@ class IsolatedTool(ToolEntry):
         if self._serial >= isolation.known:
             await isolation.renew()
         pool = isolation.pools[self._pool_number]
-        loop = asyncio.get_running_loop()
+        loop = pool.loop
         context = self._context(ctx) if self._wants_context or tracing.is_used() else b""
         version = call_of(ctx).caller.version.index
-        job = Job(pack_call(self._index, version, context, raw), loop.create_future())
-        job.share = share_of(ctx)
+        payload = pack_call(self._index, version, context, raw)
+        job = Job(payload, loop.create_future(), None, share_of(ctx))
         timer, talk = None, None
         if context:
-            job.talk = talk = Conversation(ctx, job)
+            job.talk = talk = ContextRequests(ctx, job)
         try:
             pool.submit(job)
             if self.patience is not None:
@@ -142,7 +141,7 @@ class IsolatedTool(ToolEntry):
             body.decode()
         if is_error or not ctx.takes_encoded():
             return decode(CallToolResult, body)
-        return Encoded(body, complete)
+        return Encoded(body, True) if complete else EncodedToolResult(body)
 
     def _story(self, ended: ProcessEnded) -> str:
         """Say what became of the process, to the client."""
@@ -159,7 +158,7 @@ class IsolatedTool(ToolEntry):
         meta = tracing.carried(ctx.params.meta)
         encoded = {key: json_or_none(value) for key, value in ctx.state.items()}
         return pack(
-            CallContext(
+            VisibleContext(
                 id=call.id,
                 caller=self._caller(call.caller),
                 meta=None if meta is None else msgspec.json.encode(meta),

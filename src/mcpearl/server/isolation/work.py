@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.codec import splice
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Encoded
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime import tracing
@@ -28,9 +29,9 @@ from mcpearl.server.isolation.context import (
     IsolatedContext,
     drive,
 )
-from mcpearl.server.isolation.line import Line, LoopLine
+from mcpearl.server.isolation.line import BlockingLine, LoopLine
 from mcpearl.server.isolation.messages import (
-    Failure,
+    CallFailure,
     json_or_none,
     pack,
     pack_result,
@@ -76,7 +77,7 @@ def work(
     else:
         for tool in tools:
             tool.settle()
-        _Worker(core, tools, profile, Line(*sockets)).run()
+        _BlockingWorker(core, tools, profile, BlockingLine(*sockets)).run()
 
 
 async def _work_on_loop(
@@ -102,7 +103,7 @@ async def _work_on_loop(
         await worker.serve()
 
 
-class _Worker:
+class _BlockingWorker:
     """Takes calls without an event loop."""
 
     kind: type[IsolatedContext] = BlockingContext
@@ -112,7 +113,7 @@ class _Worker:
         core: ServerCore,
         tools: "list[IsolatedTool]",
         profile: Isolate,
-        line: Line,
+        line: BlockingLine,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._core = core
@@ -168,10 +169,12 @@ class _Worker:
             self._bare[index, version] = ctx
         return tool, ctx, arguments
 
-    def _result(self, result: Result, ctx: IsolatedContext) -> tuple[bytes, ...]:
-        version = ctx.client.version
-        is_error = bool(getattr(result, "is_error", False))
+    def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> tuple[bytes, ...]:
         state = ctx.sendable_state()
+        if isinstance(result, Encoded):  # only a tool that succeeded returns one
+            return pack_result(result.body, result.complete, False, pack(state) if state else b"")
+        version = ctx.client.version
+        is_error = isinstance(result, CallToolResult) and result.is_error
         if not version.modern:
             body, complete = encode(narrow(result, version.name)), True
         else:
@@ -183,21 +186,21 @@ class _Worker:
     def _fail(self, error: BaseException, ctx: IsolatedContext) -> None:
         if isinstance(error, MemoryError) and self._profile.memory is not None:
             text = f"Tool `{ctx.params.name}` exceeded its memory of {self._profile.memory_text}"
-            self._line.end(Kind.LAST, pack(Failure(text)))
+            self._line.end(Kind.LAST, pack(CallFailure(text)))
             return
         if isinstance(error, asyncio.CancelledError):
-            self._line.end(Kind.FAILURE, pack(Failure("The call was cancelled")))
+            self._line.end(Kind.FAILURE, pack(CallFailure("The call was cancelled")))
             return
         answer = ctx.fail(error)
         if isinstance(answer, McpError):
-            failure = Failure(None, answer.code, answer.message, json_or_none(answer.data))
+            failure = CallFailure(None, answer.code, answer.message, json_or_none(answer.data))
         else:
-            failure = Failure(_text(answer))
+            failure = CallFailure(_text(answer))
         failure.state = ctx.sendable_state()
         self._line.end(Kind.FAILURE, pack(failure))
 
 
-class _LoopWorker(_Worker):
+class _LoopWorker(_BlockingWorker):
     """Takes calls on an event loop."""
 
     kind = IsolatedContext
@@ -231,7 +234,8 @@ class _LoopWorker(_Worker):
 
 
 def _run(tool: "IsolatedTool", arguments: Any, ctx: IsolatedContext) -> Any:
-    tracing.enter(ctx.params.meta)
+    if tracing.is_used():
+        tracing.enter(ctx.params.meta)
     return drive(tool.run_here(arguments, ctx))
 
 

@@ -58,14 +58,14 @@ def dependency_of(parameter: Parameter) -> Callable[..., Any] | None:
     return next((each.function for each in said if isinstance(each, Dependency)), None)
 
 
-class _Kind(Enum):
+class _DependencyKind(Enum):
     PLAIN = "a function, run in a thread"
     ASYNC = "a coroutine function"
     MANAGED = "a context manager, used in threads"
     ASYNC_MANAGED = "an async context manager"
 
 
-class _Step:
+class _DependencyStep:
     """One function to run, after those it depends on."""
 
     __slots__ = ("before", "contexts", "function", "kind")
@@ -73,9 +73,9 @@ class _Step:
     def __init__(
         self,
         function: Callable[..., Any],
-        kind: _Kind,
+        kind: _DependencyKind,
         contexts: tuple[str, ...],
-        before: dict[str, "_Step"],
+        before: dict[str, "_DependencyStep"],
     ) -> None:
         self.function = function  # of the last two kinds: returns the context manager
         self.kind = kind
@@ -89,7 +89,7 @@ class Dependencies:
     __slots__ = ("_contexts", "_pool", "_steps")
 
     def __init__(
-        self, contexts: tuple[str, ...], steps: dict[str, _Step], pool: "ThreadPool"
+        self, contexts: tuple[str, ...], steps: dict[str, _DependencyStep], pool: "ThreadPool"
     ) -> None:
         self._contexts = contexts
         self._steps = steps
@@ -97,14 +97,18 @@ class Dependencies:
 
     async def fill(self, ctx: Context, stack: AsyncExitStack) -> dict[str, Any]:
         """Return the values of all parameters; what has to be closed is entered into the stack."""
-        made: dict[_Step, Any] = {}
+        made: dict[_DependencyStep, Any] = {}
         values: dict[str, Any] = dict.fromkeys(self._contexts, ctx)
         for name, step in self._steps.items():
             values[name] = await self._make(step, ctx, stack, made)
         return values
 
     async def _make(
-        self, step: _Step, ctx: Context, stack: AsyncExitStack, made: dict[_Step, Any]
+        self,
+        step: _DependencyStep,
+        ctx: Context,
+        stack: AsyncExitStack,
+        made: dict[_DependencyStep, Any],
     ) -> Any:
         if step in made:
             return made[step]
@@ -113,11 +117,11 @@ class Dependencies:
             given[name] = await self._make(before, ctx, stack, made)
         call = functools.partial(step.function, **given)
         match step.kind:
-            case _Kind.ASYNC:
+            case _DependencyKind.ASYNC:
                 value = await call()
-            case _Kind.ASYNC_MANAGED:
+            case _DependencyKind.ASYNC_MANAGED:
                 value = await stack.enter_async_context(call())
-            case _Kind.MANAGED:
+            case _DependencyKind.MANAGED:
                 value = await stack.enter_async_context(self._in_threads(call, ctx))
             case _:
                 value = await self._pool.run(call, share_of(ctx))
@@ -154,7 +158,7 @@ def compile_dependencies(
     functions = {each.name: found for each in filled if (found := dependency_of(each)) is not None}
     if not functions:
         return None
-    known: dict[Callable[..., Any], _Step] = {}
+    known: dict[Callable[..., Any], _DependencyStep] = {}
     steps = {
         name: _step(function, wants_context, what, known, ())
         for name, function in functions.items()
@@ -167,16 +171,16 @@ def _step(
     function: Callable[..., Any],
     wants_context: Callable[[Parameter], bool],
     what: str,
-    known: dict[Callable[..., Any], _Step],
+    known: dict[Callable[..., Any], _DependencyStep],
     above: tuple[Callable[..., Any], ...],
-) -> _Step:
+) -> _DependencyStep:
     if function in known:
         return known[function]
     subject = inspect_callable(function, name=None, where=f"{what}: dependency")
     if function in above:
         raise SignatureError(f"{subject} depends on itself")
     contexts: list[str] = []
-    before: dict[str, _Step] = {}
+    before: dict[str, _DependencyStep] = {}
     for each in subject.parameters:
         needed = dependency_of(each)
         if needed is not None:
@@ -189,14 +193,14 @@ def _step(
                 "`Context`, write `Depends(…)` as its default, or give it another default"
             )
     kind, called = _kind_of(function)
-    made = known[function] = _Step(called, kind, tuple(contexts), before)
+    made = known[function] = _DependencyStep(called, kind, tuple(contexts), before)
     return made
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _kind_of(function: Callable[..., Any]) -> tuple[_Kind, Callable[..., Any]]:
+def _kind_of(function: Callable[..., Any]) -> tuple[_DependencyKind, Callable[..., Any]]:
     """Return what a function is, and what to call: for generators, what returns the manager."""
     target = function
     while isinstance(target, functools.partial):
@@ -204,14 +208,14 @@ def _kind_of(function: Callable[..., Any]) -> tuple[_Kind, Callable[..., Any]]:
     if not inspect.isroutine(target) and not isinstance(target, type):
         target = type(target).__call__
     if inspect.isasyncgenfunction(target):
-        return _Kind.ASYNC_MANAGED, asynccontextmanager(function)
+        return _DependencyKind.ASYNC_MANAGED, asynccontextmanager(function)
     if inspect.isgeneratorfunction(target):
-        return _Kind.MANAGED, contextmanager(function)
+        return _DependencyKind.MANAGED, contextmanager(function)
     if inspect.iscoroutinefunction(target):
-        return _Kind.ASYNC, function
+        return _DependencyKind.ASYNC, function
     inner = inspect.unwrap(target)  # `@asynccontextmanager` and `@contextmanager` leave it there
     if inspect.isasyncgenfunction(inner):
-        return _Kind.ASYNC_MANAGED, function
+        return _DependencyKind.ASYNC_MANAGED, function
     if inspect.isgeneratorfunction(inner):
-        return _Kind.MANAGED, function
-    return _Kind.PLAIN, function
+        return _DependencyKind.MANAGED, function
+    return _DependencyKind.PLAIN, function

@@ -22,7 +22,8 @@ from mcpearl.server.registry.dependencies import compile_dependencies, dependenc
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
-
+PLAIN = frozenset({int, str, float, bool, dict, list, tuple, bytes, type(None)})
+"""Types whose values are neither results nor awaitable: `isinstance` would take longer to find out."""
 _STREAMS = (
     *(abc.AsyncGenerator, abc.AsyncIterator, abc.AsyncIterable),
     *(abc.Generator, abc.Iterator, abc.Iterable),
@@ -161,6 +162,8 @@ class HandlerFunction:
     ) -> Any:
         """Call a plain function here and now: in a process that does nothing else."""
         value = self.signature.call(arguments, values or self._injected(ctx))
+        if type(value) in PLAIN:
+            return value
         return await value if inspect.isawaitable(value) else value
 
     async def _run_stream(

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _CHECK_BYTES = 6
 
 
-class Listing(Generic[T]):
+class Registered(Generic[T]):
     """The entries of one kind, by key, in the order they were added."""
 
     def __init__(self, kind: str, scope: str, page_size: int) -> None:

@@ -9,7 +9,7 @@ from mcpearl.protocol.events import Caller, Encoded, Notice
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.normal_uri import normal_uri
-from mcpearl.server.registry.pagination import Listing
+from mcpearl.server.registry.pagination import Registered
 from mcpearl.server.registry.prompts import (
     Completer,
     PromptEntry,
@@ -64,11 +64,13 @@ class Registry(Handler):
         self._list_ttl_ms = list_ttl_ms
         self._on_duplicate = on_duplicate
         self._changed = changed  # called with the kind of list that changed
-        self.tools: Listing[ToolEntry] = Listing("tools", scope, page_size)
+        self.tools: Registered[ToolEntry] = Registered("tools", scope, page_size)
         # By their URI in its normal form: spellings that are equivalent are one resource.
-        self.resources: Listing[ResourceEntry] = Listing("resources", scope, page_size)
-        self.templates: Listing[TemplateEntry] = Listing("resources/templates", scope, page_size)
-        self.prompts: Listing[PromptEntry] = Listing("prompts", scope, page_size)
+        self.resources: Registered[ResourceEntry] = Registered("resources", scope, page_size)
+        self.templates: Registered[TemplateEntry] = Registered(
+            "resources/templates", scope, page_size
+        )
+        self.prompts: Registered[PromptEntry] = Registered("prompts", scope, page_size)
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
@@ -338,7 +340,7 @@ class Registry(Handler):
             listener(notice, caller)
 
     def _page(
-        self, listing: Listing[EntryT], cursor: str | None, ctx: Context
+        self, listing: Registered[EntryT], cursor: str | None, ctx: Context
     ) -> tuple[list[EntryT], str | None]:
         if not self.scoped:
             return listing.page(cursor)

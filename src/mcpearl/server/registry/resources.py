@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
 
-class _Reader:
+class _ResourceReader:
     """What fixed and templated resources share: the function, and how to describe its contents."""
 
     __slots__ = ("_cache_scope", "_function", "_mime_type", "_ttl_ms", "scopes")
@@ -51,7 +51,7 @@ class _Reader:
         return result
 
 
-class ResourceEntry(_Reader):
+class ResourceEntry(_ResourceReader):
     """A resource with a fixed URI."""
 
     __slots__ = ("definition",)
@@ -104,7 +104,7 @@ class ResourceEntry(_Reader):
         return await self._read(self.definition.uri, arguments, ctx)
 
 
-class TemplateEntry(_Reader):
+class TemplateEntry(_ResourceReader):
     """A resource template."""
 
     __slots__ = ("definition", "template")

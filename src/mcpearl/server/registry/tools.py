@@ -14,7 +14,7 @@ from mcpearl.protocol.events import Encoded
 from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
-from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
+from mcpearl.server.registry.functions import PLAIN, HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.registry.registration import (
     check_input_schema,
     check_texts,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import TaskOption, Tasks
 
 logger = logging.getLogger("mcpearl.server")
-_PLAIN = frozenset({int, str, float, bool, dict, list, tuple, bytes, type(None)})
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
 
@@ -159,8 +158,7 @@ class ToolEntry:
             value = await run(arguments, ctx)
         else:
             value = await self._within(self.timeout, arguments, ctx)
-        # Types that are not results are known by themselves: `isinstance` with a struct takes longer.
-        if type(value) not in _PLAIN and isinstance(value, Result):
+        if type(value) not in PLAIN and isinstance(value, Result):
             return self._checked(value)
         if self._given_output is not None:
             return self._structured(value)

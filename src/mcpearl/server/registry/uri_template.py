@@ -36,7 +36,7 @@ _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]|\A\.\.?\Z")
 _UNSAFE_PATH = re.compile(r"[\\\x00-\x1f\x7f-\x9f]|(?:\A|/)\.\.?(?:/|\Z)")
 
 
-class _Refused(ValueError):
+class _RefusedValue(ValueError):
     """The URI has the shape of the template, but one of its values is not allowed."""
 
 
@@ -123,7 +123,7 @@ class UriTemplate:
             for capture, group in zip(self._captures, groups, strict=True):
                 if group is not None:
                     found += _read(capture, group)
-        except (_Refused, UnicodeError):
+        except (_RefusedValue, UnicodeError):
             return None
         values = {variable.name: value for variable, value in found}
         return values if len(values) == len(found) else _agreed(found)
@@ -287,7 +287,7 @@ def _farthest(places: int, size: int, start: int, stop: int) -> int:
 
 
 def _read(capture: _Capture, text: str) -> _Found:
-    """Return the decoded values in the text of a capture. Raises `_Refused`."""
+    """Return the decoded values in the text of a capture. Raises `_RefusedValue`."""
     operator, variables, _ = capture
     if operator.named:
         return _parameters(operator, variables, text)
@@ -296,7 +296,7 @@ def _read(capture: _Capture, text: str) -> _Found:
         return [(variable, _scalar(operator, variable, text))]
     items = text.split(operator.separator)
     if "" in items:
-        raise _Refused
+        raise _RefusedValue
     if all("=" in item for item in items):
         return [(variable, _pairs(operator, [item.partition("=") for item in items]))]
     return [(variable, [_decoded(operator, item) for item in items])]
@@ -322,23 +322,23 @@ def _parameters(operator: Operator, variables: tuple[Variable, ...], text: str) 
         elif len(values) == 1:
             found.append((variable, _scalar(operator, variable, values[0])))
         elif values:
-            raise _Refused  # a parameter is repeated
+            raise _RefusedValue  # a parameter is repeated
     if others and operator.first == ";":
-        raise _Refused
+        raise _RefusedValue
     return found
 
 
 def _scalar(operator: Operator, variable: Variable, text: str) -> str:
     value = _decoded(operator, text)
     if variable.prefix and len(value) > variable.prefix:
-        raise _Refused
+        raise _RefusedValue
     return value
 
 
 def _pairs(operator: Operator, items: list[tuple[str, str, str]]) -> dict[str, str]:
     pairs = {_decoded(operator, key): _decoded(operator, value) for key, _, value in items}
     if len(pairs) < len(items):
-        raise _Refused
+        raise _RefusedValue
     return pairs
 
 
@@ -348,10 +348,10 @@ def _decoded(operator: Operator, text: str) -> str:
     A `/` that is escaped is not one that separates, and the value would not tell them apart.
     """
     if operator.reserved and "%2F" in text:
-        raise _Refused
+        raise _RefusedValue
     value = unquote(text, errors="strict") if "%" in text else text
     if (_UNSAFE_PATH if operator.reserved else _UNSAFE).search(value):
-        raise _Refused
+        raise _RefusedValue
     return value
 
 

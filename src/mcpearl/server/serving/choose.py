@@ -4,7 +4,7 @@ from typing import Any
 
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.serving import environment
-from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket, Wire
+from mcpearl.server.serving.wires import Http, ServableWire, Stdio, Tcp, Unix, WebSocket
 
 WIRES: dict[str, type[Any]] = {
     "stdio": Stdio,
@@ -17,7 +17,7 @@ WIRES: dict[str, type[Any]] = {
 _ALSO = {"streamable-http": "http", "streamable_http": "http", "sse": "http", "websocket": "ws"}
 
 
-def chosen(wires: tuple[str | Wire, ...], options: dict[str, Any]) -> list[Wire]:
+def chosen(wires: tuple[str | ServableWire, ...], options: dict[str, Any]) -> list[ServableWire]:
     """Return the wires to serve on. Options belong to the one wire that is named."""
     options = dict(options)
     transport = options.pop("transport", None)
@@ -35,7 +35,7 @@ def chosen(wires: tuple[str | Wire, ...], options: dict[str, Any]) -> list[Wire]
     return [_named(wire, options) if isinstance(wire, str) else wire for wire in wires]
 
 
-def _named(given: str, options: dict[str, Any]) -> Wire:
+def _named(given: str, options: dict[str, Any]) -> ServableWire:
     name = _ALSO.get(given, given)
     kind = WIRES.get(name)
     if kind is None:
@@ -49,7 +49,7 @@ def _named(given: str, options: dict[str, Any]) -> Wire:
         options.setdefault("http_sse", True)
     settings = {**environment.options(kind.__struct_fields__), **options}
     try:
-        wire: Wire = kind(**settings)
+        wire: ServableWire = kind(**settings)
     except TypeError as error:
         if str(error).startswith("Missing required argument"):
             raise TypeError(f"cannot serve on {name!r}: {error}") from None

@@ -52,7 +52,7 @@ class GranianListener:
         self._endpoint = asgi_endpoint(server, http)
         self._console = make_console(server, http)
         self._up = AsyncExitStack()
-        self._requests = _Requests(self._endpoint)
+        self._requests = _GranianRequests(self._endpoint)
         # Granian itself would share any port.
         with bind_port(http.host, int(http.port), reuse_port=http.reuse_port) as free:
             self._port = free.getsockname()[1]
@@ -115,7 +115,7 @@ def _knows_by_certificate(auth: Any) -> bool:
     return isinstance(auth, ClientCertificates)
 
 
-class _Requests:
+class _GranianRequests:
     """The endpoint, and the requests under way: granian itself cannot cancel one."""
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -32,7 +32,7 @@ from mcpearl.server.serving.options import AsgiOptions
 from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
-from mcpearl.transports.http_server.origin import Location, hosts_of
+from mcpearl.transports.http_server.origin import ServedLocation, hosts_of
 from mcpearl.transports.http_server.pages import PageRoute, Pages, Site, make_route
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import MESSAGES, STREAM
@@ -41,7 +41,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
-    from mcpearl.stores.shared import Relay
+    from mcpearl.stores.shared import ProcessRelay
     from mcpearl.transports.http_server.siblings import Siblings
     from mcpearl.transports.http_server.turning_away import TurningAway
 
@@ -69,7 +69,7 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
     if http.websocket is not None:
         from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
-        location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
+        location = ServedLocation(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
             location,
             host.converse,
@@ -113,7 +113,7 @@ def _shares_sessions(server: "Server", http: Http) -> bool:
     return server.shared is not None and not own
 
 
-def _relay(server: "Server", http: Http) -> "Relay | None":
+def _relay(server: "Server", http: Http) -> "ProcessRelay | None":
     return server.shared.relay if server.shared and _shares_sessions(server, http) else None
 
 
@@ -264,7 +264,7 @@ class HttpListener:
         from mcpearl.transports.websocket.frames import Beat
         from mcpearl.transports.websocket.server import acceptor
 
-        location = Location(self._http.websocket, hosts, self._http.allowed_origins)
+        location = ServedLocation(self._http.websocket, hosts, self._http.allowed_origins)
         return acceptor(self._websockets, location, gate, Beat())
 
     @property

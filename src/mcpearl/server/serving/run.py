@@ -17,7 +17,7 @@ from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.dump import dumping
 from mcpearl.server.serving.speaking import speaking
 from mcpearl.server.serving.supervised import DRAINING, WirePart, cause_of, supervise_wires
-from mcpearl.server.serving.wires import Http, Stdio, Wire
+from mcpearl.server.serving.wires import Http, ServableWire, Stdio
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -26,7 +26,7 @@ logger = logging.getLogger("mcpearl.server")
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
+def run(server: "Server", /, *wires: str | ServableWire, **options: Any) -> None:
     """Serve on a new event loop, or in several workers.
 
     Raises:
@@ -112,7 +112,7 @@ async def _end_tasks() -> None:
         await asyncio.wait(tasks, timeout=UNWINDING)
 
 
-async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
+async def serve(server: "Server", /, *wires: str | ServableWire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
     found = chosen(wires, options)
     on_stdio = [isinstance(wire, Stdio) for wire in found]
@@ -128,7 +128,7 @@ async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None
 @contextmanager
 def _under_systemd() -> Iterator[None]:
     """Tell systemd that the server is ready, that it lives, and that it stops."""
-    watchdog = systemd.Watchdog()
+    watchdog = systemd.SystemdWatchdog()
     systemd.notify("READY=1")
     watchdog.start()
     try:
@@ -138,7 +138,7 @@ def _under_systemd() -> Iterator[None]:
         watchdog.stop()
 
 
-async def _say_draining(server: "Server", wires: list[Wire]) -> None:
+async def _say_draining(server: "Server", wires: list[ServableWire]) -> None:
     """Be not ready for a while before the ports are closed, where a wire asks for it."""
     server.web.draining = True
     delay = max(wire.drain_delay for wire in wires)
@@ -148,7 +148,7 @@ async def _say_draining(server: "Server", wires: list[Wire]) -> None:
 
 
 @asynccontextmanager
-async def serving(server: "Server", wire: str | Wire, options: Any) -> AsyncIterator[str]:
+async def serving(server: "Server", wire: str | ServableWire, options: Any) -> AsyncIterator[str]:
     """Serve on one wire while the context lasts; yield the address to connect to."""
     async with _opened(server, chosen((wire,), options)) as (_, (part,)):
         if part.address is None:
@@ -157,7 +157,9 @@ async def serving(server: "Server", wire: str | Wire, options: Any) -> AsyncIter
 
 
 @asynccontextmanager
-async def _opened(server: "Server", wires: list[Wire]) -> AsyncIterator[tuple[str, list[WirePart]]]:
+async def _opened(
+    server: "Server", wires: list[ServableWire]
+) -> AsyncIterator[tuple[str, list[WirePart]]]:
     """Hold the server up and serve it on all wires; at the end, drain them together.
 
     Yields the name of the wires in the server's tree, and the wires.

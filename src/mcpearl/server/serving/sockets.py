@@ -85,14 +85,14 @@ def unix_listener(server: "Server", wire: Unix) -> SocketListener:
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     """Make what serves WebSocket on a port of its own."""
     from mcpearl.server.serving.http import make_gate
-    from mcpearl.transports.http_server.origin import Location, hosts_of
+    from mcpearl.transports.http_server.origin import ServedLocation, hosts_of
     from mcpearl.transports.websocket.frames import Beat
     from mcpearl.transports.websocket.server import acceptor
 
     clients = Clients(server, wire, ANONYMOUS)
     gate = make_gate(server, wire.auth, wire.path)
     hosts = hosts_of(wire.host) if wire.allowed_hosts is None else wire.allowed_hosts
-    location = Location(wire.path, hosts, wire.allowed_origins)
+    location = ServedLocation(wire.path, hosts, wire.allowed_origins)
     beat = Beat(wire.ping_interval, wire.ping_timeout)
     accept = acceptor(clients, location, gate, beat)
     return SocketListener(_port(wire), clients, accept, wire.path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.runtime.tree import Node
-from mcpearl.server.serving.wires import Listener, Stdio, Wire
+from mcpearl.server.serving.wires import Listener, ServableWire, Stdio
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -17,7 +17,9 @@ logger = logging.getLogger("mcpearl.server")
 DRAINING = 10.0  # seconds beside the server's grace that a wire has to close
 
 
-def supervise_wires(server: "Server", wires: list[Wire]) -> "tuple[Supervisor, list[WirePart]]":
+def supervise_wires(
+    server: "Server", wires: list[ServableWire]
+) -> "tuple[Supervisor, list[WirePart]]":
     """Return the supervisor of these wires, and its parts. They stop together, with the first."""
     seen: Counter[str] = Counter()
     children = []
@@ -38,7 +40,7 @@ def supervise_wires(server: "Server", wires: list[Wire]) -> "tuple[Supervisor, l
     return Supervisor("wires", children, stop_together=True), parts
 
 
-def _name_of(wire: Wire) -> str:
+def _name_of(wire: ServableWire) -> str:
     kind = type(wire).__name__.lower().strip("_")
     path, host, port = (getattr(wire, name, None) for name in ("path", "host", "port"))
     if host is not None:
@@ -49,7 +51,7 @@ def _name_of(wire: Wire) -> str:
 class WirePart:
     """One wire. Each start makes a new listener."""
 
-    def __init__(self, server: "Server", wire: Wire) -> None:
+    def __init__(self, server: "Server", wire: ServableWire) -> None:
         self._server = server
         self._wire = wire
         self._next: Listener | None = wire.listener(server)  # made now: it checks the options

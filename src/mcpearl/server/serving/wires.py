@@ -54,7 +54,7 @@ class Listener(Protocol):
         ...
 
 
-class Wire(Protocol):
+class ServableWire(Protocol):
     """What `Server.run` and `Server.serve` take beside names of wires."""
 
     @property

@@ -197,7 +197,7 @@ class _Lifeline(Struct):
         pass
 
 
-class _Worker(Struct):
+class _WorkerPlace(Struct):
     """One place in the crew, and the process that has it at the moment."""
 
     number: int
@@ -229,7 +229,7 @@ class Crew:
             greeting: Logged when they are started.
             names: Told when a worker begins and ends.
         """
-        self._workers = [_Worker(number) for number in range(count)]
+        self._workers = [_WorkerPlace(number) for number in range(count)]
         self._work = work
         self._patience = patience
         self._greeting = greeting
@@ -239,12 +239,12 @@ class Crew:
 
     # As members of a kind, for `Names`
 
-    def get(self, number: int) -> _Worker | None:
+    def get(self, number: int) -> _WorkerPlace | None:
         """Return a worker that runs."""
         found = self._workers[number] if 0 <= number < len(self._workers) else None
         return found if found is not None and found.pid else None
 
-    def values(self) -> list[_Worker]:
+    def values(self) -> list[_WorkerPlace]:
         """Return the workers that run."""
         return [each for each in self._workers if each.pid]
 
@@ -274,7 +274,7 @@ class Crew:
             for descriptor in self._lifeline:
                 os.close(descriptor)
 
-    def _start(self, worker: _Worker) -> None:
+    def _start(self, worker: _WorkerPlace) -> None:
         worker.due = None
         worker.ready, ready = os.pipe()
         os.set_blocking(worker.ready, False)
@@ -287,7 +287,7 @@ class Crew:
         worker.pid, worker.began = pid, clock.monotonic()
         self._names.changed("worker", worker.number, worker)
 
-    def _be(self, worker: _Worker, ready: int) -> None:
+    def _be(self, worker: _WorkerPlace, ready: int) -> None:
         """Run as the forked worker. Never returns."""
         code = 1
         try:
@@ -307,7 +307,7 @@ class Crew:
             os._exit(code)
 
     def _watch(self) -> None:
-        beat = systemd.Watchdog().interval
+        beat = systemd.SystemdWatchdog().interval
         while True:
             dues = [worker.due for worker in self._workers if worker.due is not None]
             wait = max(0.0, min(dues) - clock.monotonic()) if dues else 3600.0
@@ -322,7 +322,7 @@ class Crew:
             for worker in self._workers:
                 self._look_after(worker)
 
-    def _look_after(self, worker: _Worker) -> None:
+    def _look_after(self, worker: _WorkerPlace) -> None:
         if worker.due is not None:
             if worker.due <= clock.monotonic():
                 self._start(worker)
@@ -346,7 +346,7 @@ class Crew:
         if not pause:
             self._start(worker)
 
-    def _came_up(self, worker: _Worker) -> bool:
+    def _came_up(self, worker: _WorkerPlace) -> bool:
         try:
             return os.read(worker.ready, 1) == b"1"
         except BlockingIOError:
@@ -373,7 +373,7 @@ class Crew:
                 os.kill(worker.pid, number)
 
 
-def _reaped(worker: _Worker) -> int | None:
+def _reaped(worker: _WorkerPlace) -> int | None:
     pid, status = os.waitpid(worker.pid, os.WNOHANG)
     return status if pid else None
 

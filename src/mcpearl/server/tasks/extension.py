@@ -20,7 +20,7 @@ from mcpearl.server.extensions import ServerExtension, method
 from mcpearl.server.handler import Handler
 from mcpearl.server.tasks import views
 from mcpearl.server.tasks.engine import ANSWERS, TaskEngine, TaskTools
-from mcpearl.server.tasks.journal import Question, owner_of, read_question
+from mcpearl.server.tasks.journal import StoredQuestion, owner_of, read_question
 from mcpearl.server.tasks.options import TaskBounds, Tasks
 from mcpearl.server.tasks.promotion import Candidate
 from mcpearl.stores.memory_tasks import MemoryTaskStore
@@ -284,7 +284,9 @@ class TasksExtension(ServerExtension):
             if key not in asking and self.engine.reserve_question(record.id, key):
                 asking[key] = loop.create_task(self._put(record, key, read_question(raw), ctx))
 
-    async def _put(self, record: TaskRecord, key: str, question: Question, ctx: Context) -> None:
+    async def _put(
+        self, record: TaskRecord, key: str, question: StoredQuestion, ctx: Context
+    ) -> None:
         kind = ANSWERS[question.method]
         params: Any = msgspec.json.decode(question.params, type=REQUESTS[question.method].params)
         params.meta = {**(params.meta or {}), **views.related(record.id)}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mcpearl.auth.principal import Principal
 from mcpearl.protocol.events import Call, Caller
 from mcpearl.protocol.routes import TO_SERVER
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TaskRecord
@@ -49,25 +49,25 @@ def unpack_journal(data: bytes) -> Journal:
     return _journal_decoder.decode(data) if data else Journal()
 
 
-class Question(Struct):
+class StoredQuestion(Struct):
     """One open question as it is stored."""
 
     method: str
     params: Raw = Raw(b"{}")
 
 
-read_question = msgspec.json.Decoder(Question).decode
+read_question = msgspec.json.Decoder(StoredQuestion).decode
 
 
-class _Request(Struct, omit_defaults=True):
+class _StoredRequest(Struct, omit_defaults=True):
     params: Raw
-    caller: Snapshot
+    caller: EndSnapshot
     identity: Identity | None
     scopes: tuple[str, ...] = ()
     token: RequestId | None = None
 
 
-_request_decoder = msgspec.json.Decoder(_Request)
+_request_decoder = msgspec.json.Decoder(_StoredRequest)
 
 
 def owner_of(call: Call) -> Identity:
@@ -81,9 +81,9 @@ def pack_request(call: Call) -> bytes:
     caller = call.caller
     principal: Principal | None = caller.principal
     return msgspec.json.encode(
-        _Request(
+        _StoredRequest(
             params=Raw(bytes(call.raw)),
-            caller=Snapshot(
+            caller=EndSnapshot(
                 caller.version.name, caller.client, caller.capabilities, caller.log_level
             ),
             identity=None if principal is None else principal.identity,

@@ -16,13 +16,13 @@ _LONGEST_CHALLENGE = 2000  # characters that are looked through
 _SHOWN = 200  # characters of an unreadable body that an error quotes
 
 
-class _Code(Struct):
+class _NumericCode(Struct):
     """What makes an `error` one of JSON-RPC; in OAuth it is a word."""
 
     code: Any
 
 
-class _Refusal(Struct):
+class _ErrorAnswer(Struct):
     """The members of an error answer that matter. Its id may be null, or not the request's."""
 
     error: Raw
@@ -37,8 +37,8 @@ class _Said(Struct):
     message: Any = None
 
 
-_decode_refusal = msgspec.json.Decoder(_Refusal).decode
-_decode_code = msgspec.json.Decoder(_Code).decode
+_decode_refusal = msgspec.json.Decoder(_ErrorAnswer).decode
+_decode_code = msgspec.json.Decoder(_NumericCode).decode
 _decode_said = msgspec.json.Decoder(_Said).decode
 
 

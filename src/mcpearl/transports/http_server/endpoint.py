@@ -34,9 +34,9 @@ from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
-from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.http_server.pages import Pages
-from mcpearl.transports.http_server.post import PostOutlet, Running, Terms
+from mcpearl.transports.http_server.post import CallRunner, PostOutlet, Terms
 from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.reverse import Reverse
@@ -49,7 +49,7 @@ from mcpearl.transports.mirrored_headers import NAMED_BY
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
-    from mcpearl.stores.shared import Relay
+    from mcpearl.stores.shared import ProcessRelay
     from mcpearl.transports.http_server.siblings import Siblings
     from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
@@ -71,7 +71,7 @@ class Post(Struct):
     """Bytes if it is a batch, or not a message."""
     principal: Any
 
-    def checked(self, conversation: Running, calls: list[Call], modern: bool) -> list[Call]:
+    def checked(self, conversation: CallRunner, calls: list[Call], modern: bool) -> list[Call]:
         """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
         call, endpoint = calls[0], self.endpoint
         if call.batch is not None:
@@ -130,52 +130,62 @@ class Endpoint:
         websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
         pages: Pages | None = None,
-        relay: "Relay | None" = None,
+        relay: "ProcessRelay | None" = None,
     ) -> None:
-        limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
         hosts, origins = settings.allowed_hosts, settings.allowed_origins
-        # An id that begins otherwise was given by another process.
-        prefix = f"{clock.token(3)}." if siblings is None else siblings.prefix
         self.host = host
         self.gate = gate
+        self._settings = settings
         self._anonymous = host.anonymous
-        self._location = Location(settings.path, hosts, origins)
+        self._location = ServedLocation(settings.path, hosts, origins)
         self._siblings = siblings
+        self._relay = relay
         self._pages = pages
-        self._max_sessions = most
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
-        self._access: AccessLog | None = None
-        self._asgi_request: type[AsgiRequest] = AsgiRequest
-        if settings.access_log:
-            self._access = access_log(self, settings.access_log)
-            self._asgi_request = NotedAsgiRequest
-        self.entrance: Serving = self._access or self
-        """What serves requests: this endpoint, or its access log."""
+        self._uncount: Callable[[], None] | None = None  # ends that requests are counted
         self._refusals = RefusedRequests()
         self._websockets = websockets
+        self._asgi_request = NotedAsgiRequest if settings.access_log else AsgiRequest
         self._asgi_heads = AsgiHeads()
         self._budget = host.budget
         callers = Callers(host.budget, host.anonymous)
         self._admission = Admission(settings.max_requests, settings.max_streams, callers)
         self._terms = Terms(
-            limits.max_message,
+            host.limits.max_message,
             settings.body_timeout,
-            limits.max_outgoing,
+            host.limits.max_outgoing,
             settings.keep_alive,
             Pace(settings.keep_alive, settings.stall_timeout),
             LateWatch(_WATCH_AFTER),
             callers,
         )
-        self._own_events = MemoryEventStore(
-            settings.max_history, limits.max_outgoing, budget=host.budget
-        )
+        self._sse_locations: dict[str, ServedLocation] = {}
+        if settings.http_sse:
+            self._sse_locations = {
+                path: ServedLocation(path, hosts, origins) for path in sse_2024.PATHS
+            }
+        self._open()
+
+    def _open(self) -> None:
+        """Make what `close` ends. An ASGI application may be run again, on another event loop."""
+        host, settings, siblings, relay = self.host, self._settings, self._siblings, self._relay
+        max_outgoing, idle = host.limits.max_outgoing, settings.idle_timeout
+        # An id that begins otherwise was given by another process.
+        prefix = f"{clock.token(3)}." if siblings is None else siblings.prefix
+        self._closed = False
+        self._access: AccessLog | None = None
+        if settings.access_log:
+            self._access = access_log(self, settings.access_log)
+        self.entrance: Serving = self._access or self
+        """What serves requests: this endpoint, or its access log."""
+        self._own_events = MemoryEventStore(settings.max_history, max_outgoing, budget=host.budget)
         events = self._own_events if settings.event_store is None else settings.event_store
         self._sessions = SessionTable(
             HttpSession,
             host.converse,
-            StreamTerms(limits.max_outgoing, events),
-            max_sessions=most,
+            StreamTerms(max_outgoing, events),
+            max_sessions=settings.max_sessions,
             idle_timeout=idle,
             initialize_timeout=settings.initialize_timeout,
             # A store makes ids that every process can read.
@@ -188,10 +198,8 @@ class Endpoint:
             host, self._terms, self._admission, self._sessions, settings, self._reverse
         )
         self._sse: HttpSse | None = None
-        self._sse_locations: dict[str, Location] = {}
         if settings.http_sse:
-            self._sse = HttpSse(host, self._terms, most, idle, prefix, relay)
-            self._sse_locations = {path: Location(path, hosts, origins) for path in sse_2024.PATHS}
+            self._sse = HttpSse(host, self._terms, settings.max_sessions, idle, prefix, relay)
         self._solo: SoloConversation | None = None  # with all clients that have no session
 
     # ASGI
@@ -301,7 +309,7 @@ class Endpoint:
     def usage(self) -> dict[str, tuple[int, int]]:
         """Return how much of each bound is in use, and the bound."""
         return {
-            "max_sessions": (len(self._sessions), self._max_sessions),
+            "max_sessions": (len(self._sessions), self._settings.max_sessions),
             **self._admission.usage(),
         }
 
@@ -442,12 +450,20 @@ class Endpoint:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         async with nullcontext() if self._lifespan is None else self._lifespan():
-            uncount = self.host.add_counters(self._admission.counters)
+            if self._closed:
+                self._open()
+            if self._uncount is None:
+                self._uncount = self.host.add_counters(self._counters)
             try:
                 yield
             finally:
-                uncount()
-                await self.close()
+                if not self._life.up:  # several applications may hold it up
+                    self._uncount()
+                    self._uncount = None
+                    await self.close()
+
+    def _counters(self) -> dict[str, int]:
+        return {**self._admission.counters(), **self._refusals.counters()}
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""
@@ -462,6 +478,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """End every stream and session in order."""
+        self._closed = True
         if self._websockets is not None:
             await self._websockets.drain(_LAST_CALLS)
         self.end_streams()
@@ -478,6 +495,5 @@ class Endpoint:
             self._solo.lost(None)
         if self._access is not None:
             self._access.close()
-            self._solo = None
         self._terms.lingering.stop()
         self._terms.pace.stop()

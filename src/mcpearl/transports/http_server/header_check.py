@@ -30,23 +30,23 @@ _MODERN_ONLY = frozenset({"server/discover", LISTEN})
 _MEMBER = {method: "task_id" if name == "taskId" else name for method, name in NAMED_BY.items()}
 
 
-class _Meta(Struct):
+class _HeaderMeta(Struct):
     version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
 
 
-class _Params(Struct, rename="camel"):
+class _HeaderParams(Struct, rename="camel"):
     name: Any = UNSET
     uri: Any = UNSET
     task_id: Any = UNSET
     arguments: Raw | UnsetType = UNSET
-    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
+    meta: _HeaderMeta | UnsetType = field(default=UNSET, name="_meta")
 
 
-_read_params = msgspec.json.Decoder(_Params).decode
-_NO_PARAMS = _Params()
+_read_params = msgspec.json.Decoder(_HeaderParams).decode
+_NO_PARAMS = _HeaderParams()
 
 
-def _peek(message: Envelope) -> _Params:
+def _peek(message: Envelope) -> _HeaderParams:
     """Read the params that headers repeat. Params that cannot be read are refused elsewhere."""
     if message.params is UNSET:
         return _NO_PARAMS
@@ -56,7 +56,7 @@ def _peek(message: Envelope) -> _Params:
         return _NO_PARAMS
 
 
-def _version_in(params: _Params) -> Any:
+def _version_in(params: _HeaderParams) -> Any:
     return UNSET if params.meta is UNSET else params.meta.version
 
 

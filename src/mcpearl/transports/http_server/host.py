@@ -9,10 +9,10 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.observer import Counters
 from mcpearl.transports.http_server.header_check import Mirrored
-from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running
+from mcpearl.transports.http_server.post import CallRunner, PostOutlet, ServedClient
 
 
-class SoloConversation(Running, Protocol):
+class SoloConversation(CallRunner, Protocol):
     """The server's side of all clients that have no session."""
 
     def receive_from(
@@ -46,7 +46,7 @@ class EndpointHost(Protocol):
 
     def converse(
         self, transport: Any, principal: Any, account: Account | None = None
-    ) -> Conversation:
+    ) -> ServedClient:
         """Make the server's side of one client, with its account if it shares one."""
         ...
 

@@ -151,7 +151,9 @@ class LegacyRequests:
         id = request.headers.get(b"mcp-session-id")
         name = _missing() if id is None else id.decode("latin-1")
         found = self._sessions.find(name, principal)
-        return found or await self._restored(name, principal, request)
+        if found is None or (self._keeps_records and found.stage is Stage.OPENING):
+            return await self._restored(name, principal, request)
+        return found
 
     # GET and DELETE
 

@@ -20,7 +20,7 @@ def hosts_of(host: str) -> frozenset[str] | None:
     return LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
 
 
-class Location:
+class ServedLocation:
     """A path, the hosts it is served on, and the origins whose pages may use it.
 
     Args:

@@ -33,7 +33,7 @@ _CLOSE = ((b"connection", b"close"),)
 _LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 
 
-class Running(Protocol):
+class CallRunner(Protocol):
     """Runs the calls of a request."""
 
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
@@ -45,7 +45,7 @@ class Running(Protocol):
         ...
 
 
-class Conversation(Running, Protocol):
+class ServedClient(CallRunner, Protocol):
     """The server's side of one client, as far as HTTP needs it."""
 
     def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
@@ -113,7 +113,7 @@ class PostOutlet:
         self._terms = terms
         self._request = request
         self._principal = principal
-        self._conversation: Running | None = None  # runs the calls
+        self._conversation: CallRunner | None = None  # runs the calls
         self._calls: Sequence[Call] = ()
         self._late = False
         self._leave: Callable[[], None] | None = None  # notifies the session of the end
@@ -220,7 +220,7 @@ class PostOutlet:
     # The answer
 
     async def serve(
-        self, conversation: Running, calls: list[Call], status: "Callable[[PostOutlet], int]"
+        self, conversation: CallRunner, calls: list[Call], status: "Callable[[PostOutlet], int]"
     ) -> None:
         """Run the calls and send the response; `status` finds the status of an error."""
         if calls:

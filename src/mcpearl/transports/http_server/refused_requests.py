@@ -16,15 +16,21 @@ _BY_GATE = 401  # logged where the token is checked
 class RefusedRequests:
     """Warns of refusals that a setting may cause, and mentions those that only concern the client."""
 
-    __slots__ = ("_others", "_warnings")
+    __slots__ = ("_counts", "_others", "_warnings")
 
     def __init__(self) -> None:
         summary = "refused %d more requests within a second"
         self._warnings = LimitedLog(logger, logging.WARNING, summary)
         self._others = LimitedLog(logger, logging.INFO, summary)
+        self._counts: dict[int, int] = {}  # by HTTP status
+
+    def counters(self) -> dict[str, int]:
+        """Return how many were refused, by status."""
+        return {f"refused_{status}": count for status, count in self._counts.items()}
 
     def note(self, request: RequestInfo, refused: Refused) -> None:
-        """Log that a request was refused."""
+        """Count that a request was refused, and log it."""
+        self._counts[refused.status] = self._counts.get(refused.status, 0) + 1
         if refused.status == _BY_GATE:
             return
         log = self._warnings if refused.status in _FOR_OPERATORS else self._others

@@ -19,7 +19,7 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
 from mcpearl.stores.bus import Unsubscribe
 from mcpearl.stores.errors import TOLD, StoreUnavailable
-from mcpearl.stores.shared import REQUEST_BITS, Relay
+from mcpearl.stores.shared import REQUEST_BITS, ProcessRelay
 from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.http_server.sessions import HttpSession
 
@@ -48,7 +48,7 @@ class _Passed(Struct, array_like=True):
     message: bytes
 
 
-class Found(Protocol):
+class SessionFinder(Protocol):
     """Finds the sessions of this process."""
 
     def here(self, id: str) -> HttpSession | None:
@@ -64,7 +64,7 @@ class Reverse:
         sessions: The sessions of this process.
     """
 
-    def __init__(self, relay: Relay, sessions: Found) -> None:
+    def __init__(self, relay: ProcessRelay, sessions: SessionFinder) -> None:
         self._relay = relay
         self._sessions = sessions
         self._stop: Unsubscribe = relay.receive(_TOPIC, self._received)

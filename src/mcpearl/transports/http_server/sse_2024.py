@@ -16,7 +16,7 @@ from mcpearl.runtime.budget import Account, Budget, Holding
 from mcpearl.runtime.tree import Node
 from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.shared import Relay
+from mcpearl.stores.shared import ProcessRelay
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -100,7 +100,7 @@ class HttpSse:
         max_sessions: int,
         idle_timeout: float,
         prefix: str,
-        relay: Relay | None = None,
+        relay: ProcessRelay | None = None,
     ) -> None:
         """Create it without sessions.
 

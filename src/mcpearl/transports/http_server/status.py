@@ -20,11 +20,11 @@ class _CodeOnly(Struct):
     data: Raw = Raw(b"{}")
 
 
-class _Code(Struct):
+class _ErrorCode(Struct):
     error: _CodeOnly | UnsetType = UNSET
 
 
-_read_code = msgspec.json.Decoder(_Code).decode
+_read_code = msgspec.json.Decoder(_ErrorCode).decode
 
 
 def modern_status(exchange: PostOutlet) -> int:

@@ -18,7 +18,7 @@ from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Budget
 from mcpearl.transports.http_server.gate import Gate, Refused
-from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.transport import Channel, Outgoing, Receiver
 from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
@@ -197,7 +197,7 @@ class AsgiWebSockets:
 
     def __init__(
         self,
-        location: Location,
+        location: ServedLocation,
         converse: Callable[[AsgiWebSocket, Any, Account], Served],
         limits: Limits,
         budget: Budget,

@@ -15,7 +15,7 @@ from websockets.server import ServerProtocol
 from mcpearl.net.http_server.request import PeerInfo, UpgradeRequest, gathered
 from mcpearl.net.tls import certificate_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
-from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.socket import Acceptor, SocketServer
 from mcpearl.transports.websocket.deflate import ServerDeflate
 from mcpearl.transports.websocket.frames import (
@@ -43,7 +43,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
     def __init__(
         self,
         reception: Acceptor,
-        location: Location,
+        location: ServedLocation,
         gate: Gate | None = None,
         beat: Beat | None = None,
     ) -> None:
@@ -218,7 +218,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
 
 def acceptor(
-    reception: Acceptor, location: Location, gate: Gate | None, beat: Beat
+    reception: Acceptor, location: ServedLocation, gate: Gate | None, beat: Beat
 ) -> Callable[[], WebSocketServer]:
     """Return a function that makes the server's side of each client."""
     return lambda: WebSocketServer(reception, location, gate, beat)

@@ -1,0 +1,179 @@
+"""The lists of one upstream: read when it is connected to, and again when it announces a change.
+
+No call reads a list first: clients are told what was read last.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.gateway.legs import BETWEEN_CHANGES
+from mcpearl.host.kept_list import KeptList
+from mcpearl.host.member import Member
+from mcpearl.host.records import Kind
+from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
+from mcpearl.runtime import clock
+from mcpearl.types.prompts import Prompt
+from mcpearl.types.resources import Resource, ResourceTemplate
+from mcpearl.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpearl.gateway.upstream import Upstream
+
+logger = logging.getLogger("mcpearl.gateway")
+LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
+_LONGEST_PAUSE = 20  # times `BETWEEN_CHANGES`, of an upstream that announces changes and has none
+
+
+class UpstreamLists:
+    """What an upstream offers, as read last: the catalog of its part.
+
+    Args:
+        upstream: The upstream.
+        announce: Called with the kinds of lists that clients should read again.
+    """
+
+    def __init__(self, upstream: "Upstream", announce: Callable[..., None]) -> None:
+        self._upstream = upstream
+        self._announce = announce
+        self._known: dict[Kind, list[Any]] = {}
+        self._stale: set[Kind] = set()
+        self._alarms: set[Kind] = set()  # announced by the upstream since they were read last
+        self._false_alarms: dict[Kind, tuple[int, float]] = {}  # how many in a row, and the last
+        self._news = asyncio.Event()
+        self._read_once = asyncio.Event()  # set once the first lists were read, or could not be
+
+    def begin(self) -> dict[Kind, KeptList]:
+        """Start anew in a running loop; return what a member keeps the lists in."""
+        self._news, self._read_once = asyncio.Event(), asyncio.Event()
+        limit = self._upstream.settings.max_offers
+        return {kind: KeptList(kind, limit, _as_it_is) for kind in LISTED}
+
+    def reconnected(self) -> None:
+        """Read all lists: there is a new connection."""
+        self._stale.update(LISTED)
+        self._news.set()
+
+    def down(self) -> None:
+        """Announce that the upstream's entries are gone."""
+        self._read_once.set()
+        self._announce("tools", "prompts", "resources")
+
+    def changed(self, what: str) -> None:
+        """Read a list that the upstream announced to have changed."""
+        kinds = _kinds_of(what)
+        self._stale.update(kinds)
+        self._alarms.update(kinds)
+        self._news.set()
+
+    async def first_read(self) -> None:
+        """Wait until the first lists were read, or could not be."""
+        await self._read_once.wait()
+
+    async def renew(self, member: Member) -> None:
+        """Read lists when they changed, and announce what is new, until this is cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            stale, self._stale = [kind for kind in LISTED if kind in self._stale], set()
+            alarms, self._alarms = self._alarms, set()
+            if member.status().state != "ready" or not stale:
+                continue
+            differ = await asyncio.gather(*(self._read(member, kind) for kind in stale))
+            self._read_once.set()
+            told = [
+                kind
+                for kind, differs in zip(stale, differ, strict=True)
+                if differs or (kind in alarms and self._passes(kind))
+            ]
+            self._announce(*dict.fromkeys(_announced_as(kind) for kind in told))
+            await asyncio.sleep(BETWEEN_CHANGES)
+
+    async def _read(self, member: Member, kind: Kind) -> bool:
+        """Read a list; return whether it is another than before."""
+        try:
+            found = await member.listed(kind)
+        except Exception as error:
+            logger.warning("`%s` does not list its %s: %s", self._upstream.name, kind, error)
+            if not isinstance(error, McpearlError):
+                logger.debug("the reason", exc_info=error)
+            found = [] if isinstance(error, McpError) else self._known.get(kind, [])
+        if kind == "tools":
+            found = self._upstream.tasks.announced(found)
+        if self._known.get(kind) == found:
+            return False
+        self._known[kind] = found
+        self._false_alarms.pop(kind, None)
+        return True
+
+    def _passes(self, kind: Kind) -> bool:
+        """Whether an announcement is passed on although the list is as it was.
+
+        What was added and removed again between two readings is a change too. An upstream that announces
+        without end must not have every client read its lists over and over: the pause grows with each.
+        """
+        now = clock.monotonic()
+        count, last = self._false_alarms.get(kind, (0, now))
+        if now - last < BETWEEN_CHANGES * min(count, _LONGEST_PAUSE):
+            return False
+        self._false_alarms[kind] = count + 1, now
+        return True
+
+    async def listed(self, kind: Kind) -> list[Any]:
+        """Return a list as it was read last.
+
+        Raises:
+            ConnectionLost: The upstream is down, or has not been read within `patience`.
+        """
+        if not self._read_once.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._upstream.settings.patience):
+                    await self._read_once.wait()
+        status = self._upstream.status
+        if status.state != "ready" or kind not in self._known:
+            raise ConnectionLost(first_line(status.reason) or "it has not listed anything yet")
+        return self._known[kind]
+
+    # As a catalog
+
+    def tools(self) -> Sequence[Tool] | None:
+        """Return the tools as read last; None before that."""
+        return self._known.get("tools")
+
+    def prompts(self) -> Sequence[Prompt] | None:
+        """Return the prompts as read last; None before that."""
+        return self._known.get("prompts")
+
+    def resources(self) -> Sequence[Resource] | None:
+        """Return the resources as read last; None before that."""
+        return self._known.get("resources")
+
+    def templates(self) -> Sequence[ResourceTemplate] | None:
+        """Return the resource templates as read last; None before that."""
+        return self._known.get("resource_templates")
+
+
+def first_line(reason: str | None) -> str:
+    """Return what clients are told of a reason: what a process wrote to stderr is not for them."""
+    return (reason or "").partition("\n")[0]
+
+
+def _as_it_is(items: list[Any]) -> list[Any]:
+    return items
+
+
+def _announced_as(kind: Kind) -> str:
+    return "resources" if kind == "resource_templates" else kind
+
+
+def _kinds_of(what: str) -> tuple[Kind, ...]:
+    match what:
+        case "tools":
+            return ("tools",)
+        case "prompts":
+            return ("prompts",)
+        case "resources":
+            return ("resources", "resource_templates")
+    return ()

@@ -1,0 +1,197 @@
+"""Requests to an upstream: what is sent of a call, and what its failures mean to the caller."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcpearl.client.progress import ProgressCallback
+from mcpearl.client.relay import Relay
+from mcpearl.gateway.logs import SharedLogs, level_of
+from mcpearl.gateway.presenting import Presentations
+from mcpearl.gateway.results import members_of
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+    ResourceNotFound,
+)
+from mcpearl.protocol.events import Call
+from mcpearl.protocol.fields import narrow
+from mcpearl.runtime import tracing
+from mcpearl.runtime.breaker import BreakerOpen
+from mcpearl.server.context import Context, call_of
+from mcpearl.types.base import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    PROGRESS_TOKEN_KEY,
+    PROTOCOL_VERSION_KEY,
+    RequestId,
+    RequestParams,
+    encode,
+)
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from mcpearl.types.progress import ProgressNotificationParams
+
+if TYPE_CHECKING:
+    from mcpearl.gateway.upstream import Upstream
+
+_PRESENTED = frozenset(
+    {
+        PROTOCOL_VERSION_KEY,
+        CLIENT_INFO_KEY,
+        CLIENT_CAPABILITIES_KEY,
+        LOG_LEVEL_KEY,
+        PROGRESS_TOKEN_KEY,
+    }
+)
+_LEGACY_NOT_FOUND = -32002
+
+
+class Sending:
+    """Sends requests to one upstream, and counts with its breaker how they went.
+
+    Args:
+        upstream: The upstream.
+    """
+
+    def __init__(self, upstream: "Upstream") -> None:
+        self._upstream = upstream
+        self._presentations = Presentations(upstream)
+        self.logs = SharedLogs()
+
+    async def send(
+        self,
+        relay: Relay,
+        call: Call,
+        params: Any,
+        ctx: Context | None,
+        on_progress: ProgressCallback | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+    ) -> Raw:
+        """Send a request and return its result.
+
+        Args:
+            relay: The connection.
+            call: The call it is made for.
+            params: The params, where they are not those of the call.
+            ctx: The context of the call, which gets its progress; None for a call that outlives it.
+            on_progress: Called with progress instead.
+            on_sent: Called with the id under which the upstream knows it.
+
+        Raises:
+            McpError: It failed, or the upstream is left alone at the moment.
+        """
+        upstream = self._upstream
+        breaker = upstream.breaker
+        try:
+            breaker.enter()
+        except BreakerOpen as error:
+            retry_after = round(error.retry_after, 3)
+            raise McpError(INTERNAL_ERROR, str(error), {"retryAfter": retry_after}) from None
+        if on_progress is None and ctx is not None and call_of(ctx).progress_token is not None:
+            on_progress = reporter(ctx)
+        try:
+            raw = await relay.request(
+                call.method,
+                params,
+                self._body(call, params),
+                on_progress=on_progress,
+                presentation=self._presentations.of(call.caller) if upstream.is_modern else None,
+                meta=tracing.carried(_further(params.meta)),
+                on_sent=on_sent,
+            )
+        except McpError as error:
+            breaker.worked()
+            if call.method == "resources/read" and _is_not_found(error):
+                raise ResourceNotFound(params.uri) from None
+            raise
+        except (ConnectionLost, RequestTimeout) as error:
+            breaker.failed(error)
+            raise self.failed(error) from None
+        except McpearlError as error:
+            breaker.worked()
+            raise self.failed(error) from None
+        except BaseException:
+            breaker.undecided()
+            raise
+        breaker.worked()
+        return raw
+
+    async def send_shared(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
+        """Send a request on the connection that clients share; its client may want log messages of it.
+
+        Args:
+            relay: The connection.
+            call: The call it is made for.
+            params: The params, where they are not those of the call.
+            ctx: The context of the call.
+        """
+        level = level_of(call.caller)
+        if level is None:
+            return await self.send(relay, call, params, ctx)
+        if not self._upstream.is_modern and self.logs.lower(level):
+            await self._upstream.set_level(await self._upstream.shared(), level)
+        logs, sent = self.logs, []
+        logs.enter(call, ctx)
+
+        def on_sent(id: RequestId) -> None:
+            sent.append(id)
+            logs.sent(id, ctx)
+
+        try:
+            return await self.send(relay, call, params, ctx, on_sent=on_sent)
+        finally:
+            logs.leave(ctx, sent[-1] if sent else None)
+
+    def _body(self, call: Call, params: Any) -> bytes:
+        """Return encoded params without `_meta`, which is made anew."""
+        if type(params) is not RequestParams:
+            return encode(narrow(replace(params, meta=None), self._upstream.version))
+        members = members_of(call.raw)  # of an extension: only the upstream knows them
+        members.pop("_meta", None)
+        return encode(members)
+
+    def failed(self, error: McpearlError) -> McpError:
+        """Return what the caller is told of a failure.
+
+        Args:
+            error: The failure.
+        """
+        name = self._upstream.name
+        data: dict[str, Any] = {"server": name}
+        if isinstance(error, ConnectionLost):
+            data["mayHaveRun"] = error.maybe_executed
+            text = "; the call may have run" if error.maybe_executed else ""
+            return McpError(INTERNAL_ERROR, f"`{name}`: {error.reason}{text}", data)
+        return McpError(INTERNAL_ERROR, f"`{name}`: {error}", data)
+
+
+def reporter(ctx: Context) -> ProgressCallback:
+    """Return what passes progress of an upstream on to the client of a call.
+
+    Args:
+        ctx: The context of the call.
+    """
+
+    async def report(params: ProgressNotificationParams) -> None:
+        await ctx.progress(params.progress, params.total, params.message)
+
+    return report
+
+
+def _is_not_found(error: McpError) -> bool:
+    """Whether an error says that there is no such resource, in the words of either era."""
+    if error.code == _LEGACY_NOT_FOUND:
+        return True
+    return error.code == INVALID_PARAMS and isinstance(error.data, dict) and "uri" in error.data
+
+
+def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what a caller says in `_meta` beside who it is: trace context, and what else there is."""
+    if not meta or meta.keys() <= _PRESENTED:
+        return None
+    return {key: value for key, value in meta.items() if key not in _PRESENTED}

@@ -1,0 +1,167 @@
+"""The steps of the event store on Redis as methods: keys and bounds are filled in, replies are values."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mcpearl.stores.events import EventsLost, StoredEvent
+from mcpearl.stores.redis_event_scripts import (
+    AFTER,
+    ANNOUNCE,
+    APPEND,
+    END_WITH,
+    FORGET,
+    LEAVE,
+    READ,
+)
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_sessions import digest_of
+
+MAX_EVENTS = 1000  # kept of one stream
+MAX_BYTES = 8 * 1024 * 1024  # kept of one stream
+MAX_STREAMS = 64  # of one session that are kept; those that have not ended are kept in any case
+KEPT_FOR = 3600  # seconds a stream is kept after its last event
+LINGER = 60  # seconds it is kept after it ended and was read whole
+MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are known
+
+
+class Found(NamedTuple):
+    """What the store has of a stream after a position."""
+
+    last: int
+    ended: bool
+    producer: int
+    """The process that produces the stream; 0 if that is none."""
+    events: list[StoredEvent]
+    readers: list[int]
+    """The other processes that read it."""
+
+
+class EventSteps:
+    """The steps, each of which the server takes as a whole.
+
+    Args:
+        link: The connection.
+    """
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+
+    def keys(self, session: str, stream: str) -> list[str]:
+        """Return the keys of a stream: its state, its events, and the names of the session's streams."""
+        owner, key = digest_of(session), self._link.key_of
+        return [key(owner, "m", stream), key(owner, "e", stream), key(owner, "streams")]
+
+    async def append(
+        self,
+        session: str,
+        stream: str,
+        messages: Sequence[bytes],
+        *,
+        process: int,
+        writer: str,
+        first: int,
+        ends: bool,
+        read: int,
+        last_words: Sequence[bytes],
+    ) -> tuple[int, int, list[int]]:
+        """Append events, unless they are there; return the newest number, that before, and the readers.
+
+        Args:
+            session: The id of the session.
+            stream: The name of the stream.
+            messages: The events.
+            process: The number of this process.
+            writer: What `first` counts the events of.
+            first: The number of the first event among those of the writer.
+            ends: Whether the stream ends with them.
+            read: How far it was read here.
+            last_words: What ends the stream if this process dies, when it begins; else nothing.
+
+        Returns:
+            The newest number is -1 if another process has ended the stream.
+        """
+        words = [each.decode() for each in last_words]
+        last, before, readers = await self._link.run(
+            APPEND,
+            self.keys(session, stream),
+            (
+                *(writer, first, int(ends), read, process),
+                *(MAX_EVENTS, MAX_BYTES, MAX_STREAMS, KEPT_FOR, LINGER),
+                *(stream, msgspec.msgpack.encode(words) if words else b""),
+                *messages,
+            ),
+        )
+        return int(last), int(before), [int(reader) for reader in readers]
+
+    async def announce(
+        self, session: str, stream: str, message: bytes, position: str
+    ) -> tuple[int, bool]:
+        """Append an announcement unless it is there; return the newest number, and whether it is new."""
+        keys = [*self.keys(session, stream), self._link.key_of(digest_of(session), "a", stream)]
+        given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, stream, message, position)
+        last, appended = await self._link.run(ANNOUNCE, keys, given)
+        return int(last), bool(appended)
+
+    async def after(
+        self, session: str, stream: str, position: int | None, read: int = 0, reader: int = 0
+    ) -> Found:
+        """Return the events after a position, or those that were not read.
+
+        Args:
+            session: The id of the session.
+            stream: The name of the stream.
+            position: The number of an event; None for the last that was read.
+            read: How far it was read here.
+            reader: The process that reads the stream from now on; 0 for none.
+
+        Raises:
+            EventsLost: There is no such stream or event, or it is not kept any more.
+        """
+        given = ("" if position is None else position, read, reader, KEPT_FOR, stream)
+        reply = await self._link.run(AFTER, self.keys(session, stream), given)
+        match reply[0]:
+            case b"unknown":
+                raise EventsLost(f"there is no stream {stream[:64]!r}")
+            case b"never":
+                raise EventsLost(f"stream {stream!r} has no event {position}")
+            case b"gone":
+                raise EventsLost(f"events of stream {stream!r} after {position} are no longer kept")
+        _, last, ended, producer, entries, readers = reply
+        events = [(int(id.partition(b"-")[0]), fields[1]) for id, fields in entries]
+        others = [int(each) for each in readers]
+        return Found(int(last), bool(ended), int(producer or 0), events, others)
+
+    async def end_for(self, session: str, stream: str, producer: int) -> None:
+        """Append the last words of a process that died, and end its stream."""
+        await self._link.run(END_WITH, self.keys(session, stream), (producer, KEPT_FOR))
+
+    # Steps whose outcome nothing waits for
+
+    def note_read(self, session: str, stream: str, number: int) -> None:
+        """Note how far a stream was read."""
+        step = self._link.run(READ, self.keys(session, stream), (number, LINGER))
+        self._post(step, "what was read was not noted")
+
+    def leave(self, session: str, stream: str, reader: int, read: int) -> None:
+        """Note that a process reads a stream no more."""
+        step = self._link.run(LEAVE, self.keys(session, stream), (reader, read))
+        self._post(step, "a process is still noted as a reader of a stream")
+
+    def keep(self, session: str, stream: str) -> None:
+        """Keep a stream from expiring that is read, however quiet it is."""
+        for key in self.keys(session, stream):
+            step = self._link.send("PEXPIRE", key, KEPT_FOR * 1000)
+            self._post(step, "a stream that is read may expire")
+
+    def forget(self, session: str) -> None:
+        """Delete the streams of a session."""
+        owner, key = digest_of(session), self._link.key_of
+        given = tuple(key(owner, kind, "") for kind in ("m", "e", "a"))
+        step = self._link.run(FORGET, [key(owner, "streams")], given)
+        self._post(step, "streams could not be deleted")
+
+    def _post(self, step: "asyncio.Future[Any]", otherwise: str) -> None:
+        self._link.post(step, otherwise)

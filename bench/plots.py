@@ -16,7 +16,7 @@ from bench.targets import OWN, metric
 BACKGROUND, INK, QUIET = "#ffffff", "#24292f", "#57606a"
 OWN_COLOR, PEER_COLOR, BARE_COLOR = "#b5179e", "#8d99ae", "#dde1e9"
 BARE = ("floor", "echo")
-ROOM = 1.75  # of the longest bar, for the text beside it
+ROOM = 2.0  # of the longest bar, for the text beside it
 FIGURES = (
     ("stdio.svg", "Tool calls over stdio", ("stdio_pipelined", "stdio_single")),
     ("start.svg", "Start and memory", ("stdio_start", "stdio_rss")),
@@ -93,7 +93,7 @@ def _strip(axis: Any, longest: float) -> None:
     """Keep the names and a few numbers under the bars, none under the text beside them."""
     axis.spines[["top", "right", "bottom"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
-    axis.locator_params(axis="x", nbins=9)
+    axis.locator_params(axis="x", nbins=5)
     axis.set_xticks([tick for tick in axis.get_xticks() if tick <= longest])
     axis.xaxis.set_major_formatter(lambda tick, _: f"{tick:,.0f}")
 

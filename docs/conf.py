@@ -22,7 +22,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "conf.py", "reference.py"]
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["alert", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"

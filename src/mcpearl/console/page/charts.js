@@ -53,6 +53,9 @@ export class Chart {
     this.values.forEach((values, at) => this.line(pen, values, style.getPropertyValue(`--${"abc"[at]}`), width, height, top, at === 0));
     pen.fillStyle = style.getPropertyValue("--soft");
     pen.font = "10px system-ui, sans-serif";
+    pen.strokeStyle = style.getPropertyValue("--card");
+    pen.lineWidth = 3; // so that the number can be read over a line
+    pen.strokeText(this.format(top), 2, 10);
     pen.fillText(this.format(top), 2, 10);
   }
 

@@ -26,7 +26,7 @@ def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None
         if name not in known:
             guess = did_you_mean(name, known)
             raise TypeError(
-                f"`{what}` has no option `{name}`{guess or ';'} The options are {_listed(known)}"
+                f"`{what}` has no option `{name}`{guess or '.'} The options are {_listed(known)}"
             )
 
 

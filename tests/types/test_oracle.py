@@ -460,11 +460,12 @@ def test_oracle_accepts_our_tasks(type_: Any, model: Any) -> None:
 
 def check_reading(type_: Any, model: Any, message: Any, part: Any) -> None:
     """Read what the oracle writes: with the unset members left out, and with them as nulls."""
-    adapter = TypeAdapter(model)
+    adapter = adapter_of(model)
     parsed = adapter.validate_python(message, by_name=False)
     written = part(adapter.dump_python(parsed, by_alias=True, mode="json", exclude_unset=True))
     again = read_and_write_again(type_, written)
-    assert canonical(again) == canonical(without_defaults(type_, written))
+    expected = without_defaults(type_, written)
+    assert canonical(without_null_results(again)) == canonical(expected)
     in_full = part(adapter.dump_python(parsed, by_alias=True, mode="json"))
     again = read_and_write_again(type_, in_full)
     whole = without_defaults(type_, in_full)

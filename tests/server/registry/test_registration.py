@@ -50,7 +50,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones(app: Server):
     assert said.startswith("`@app.tool` has no option `tittle`; did you mean `title`? The options")
     assert "`annotations`, " in said
     said = refusal(lambda: app.prompt(tags={"a"}))
-    assert said.startswith("`@app.prompt` has no option `tags`; The options are `description`")
+    assert said.startswith("`@app.prompt` has no option `tags`. The options are `description`")
     assert "`app.add_tool` has no option" in refusal(lambda: app.add_tool(add, nam="x"))
     assert "`app.add_resource` has no" in refusal(lambda: app.add_resource("a:b", add, mime="x"))
 

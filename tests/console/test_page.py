@@ -192,9 +192,9 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
             await browser.wait("text=following trace 0af7651916cd")
             assert await browser.count(f"{calls} >> tbody >> text=broken") == 0
             (console,) = app.web.consoles.values()
-            await eventually(lambda: len(console._watch.followed) == 1)
+            await eventually(lambda: len(console._watch._followed) == 1)
             await browser.click("[aria-label='Follow all calls again']")
-            await eventually(lambda: not console._watch.followed)
+            await eventually(lambda: not console._watch._followed)
             await browser.click(f"{calls} >> [aria-label^='Follow the session'] >> nth=0")
             await browser.wait("text=following session")
             await browser.click("[aria-label='Follow all calls again']")

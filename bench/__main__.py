@@ -1,10 +1,12 @@
-"""Run the benchmarks: ``python -m bench [--only stdio,http,…] [--quick]``."""
+"""Run the benchmarks: ``python -m bench [--only stdio,http,…] [--quick] [--resume]``."""
 
 import argparse
 import sys
 import time
 import traceback
 from pathlib import Path
+
+import msgspec
 
 from bench import (
     auth,
@@ -52,6 +54,7 @@ PARTS = {
     "frames": frames.run,
 }
 DOCUMENTATION = ROOT / "docs" / "benchmarks"
+KEPT = ROOT / ".bench" / "parts"
 
 
 def parts(text: str) -> list[str]:
@@ -75,6 +78,11 @@ def arguments() -> argparse.Namespace:
         help="where to write the report; without it, a full run writes docs/benchmarks "
         "and any other run only prints",
     )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep what an earlier run, which did not get to its end, has measured of the parts",
+    )
     return parser.parse_args()
 
 
@@ -84,21 +92,37 @@ def command(chosen: argparse.Namespace) -> str:
     return "python -m bench" + only + (" --quick" if chosen.quick else "")
 
 
+def measured(part: str, *, quick: bool, resume: bool) -> Results:
+    """Run a part, or return what an earlier run has kept of it. A short round is not kept."""
+    kept = KEPT / f"{part}.json"
+    if resume and not quick and kept.exists():
+        say(f"{part}: kept from an earlier run")
+        return msgspec.json.decode(kept.read_bytes(), type=Results)
+    began, results = time.monotonic(), Results()
+    try:
+        PARTS[part](results, quick=quick)
+    except Exception as error:  # the other parts are worth having
+        traceback.print_exc()
+        results.wrong.append(f"{part}: {type(error).__name__}: {error}")
+    say(f"{part}: took {time.monotonic() - began:.0f} s")
+    if not quick and not results.wrong:
+        KEPT.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(msgspec.json.encode(results))
+    return results
+
+
 def main() -> int:
     chosen = arguments()
     results = Results()
     for part in chosen.only:
-        began = time.monotonic()
-        try:
-            PARTS[part](results, quick=chosen.quick)
-        except Exception as error:  # the other parts are worth having
-            traceback.print_exc()
-            results.wrong.append(f"{part}: {type(error).__name__}: {error}")
-        say(f"{part}: took {time.monotonic() - began:.0f} s")
+        results.add(measured(part, quick=chosen.quick, resume=chosen.resume))
+    results.missing += []
     report.print_report(results)
     is_full = not chosen.quick and set(chosen.only) == set(PARTS)
     folder = chosen.output or (DOCUMENTATION if is_full else None)
     if folder is not None and not results.wrong:
+        left_out = [part for part in PARTS if part not in chosen.only]
+        results.missing += [f"`{part}`, which was left out" for part in left_out]
         report.write_report(results, folder, command(chosen))
         print(f"\nwritten to {folder}")
     return 1 if results.wrong else 0

@@ -72,6 +72,14 @@ class Results:
     missing: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
+    def add(self, other: "Results") -> None:
+        """Add what another part of the run measured."""
+        for metric, peers in other.rounds.items():
+            for peer, figures in peers.items():
+                self.rounds.setdefault(metric, {}).setdefault(peer, []).extend(figures)
+        self.missing += other.missing
+        self.wrong += other.wrong
+
     def add_round(self, metric: str, peer: str, figure: float) -> None:
         """Add one round of one peer."""
         self.rounds.setdefault(metric, {}).setdefault(peer, []).append(figure)

@@ -96,15 +96,23 @@ async def test_an_observer_that_blocks_holds_up_no_call() -> None:
             self.seen: list[str] = []
 
         def call_ended(self, began: Any, call: Any, outcome: str, size: int, answer: Any) -> None:
+            blocks.set()
             go.wait()
             self.seen.append(outcome)
 
-    blocking = Blocking()
+    blocking, blocks = Blocking(), threading.Event()
     behind = Behind(blocking, limit=3)
     async with Client(make_app(observer=behind)) as client:
+
+        async def observed() -> bool:
+            assert (await client.call_tool("work")).text == "done"
+            return blocks.is_set()
+
+        await eventually(observed)  # what was told before may have filled the queue
+        before = behind.dropped
         for _ in range(20):
             assert (await client.call_tool("work")).text == "done"
-        assert behind.dropped > 0
+        assert behind.dropped > before
         go.set()
         await eventually(lambda: "result" in blocking.seen)
 

@@ -1,8 +1,8 @@
 """What the console notes of a server's calls while a page is open; otherwise nothing.
 
 A busy server must not notice that it is watched. So single calls are noted only as far as there is room
-in each interval, those that failed and those a page follows before others; all are counted. When the room
-of an interval is used up, calls with a result go to a list by way of `quick`, and are counted later.
+in each interval, those that failed and those a page follows before others; all are counted. Once enough
+calls of an interval are measured, further ones with a result are only counted, unless a page follows some.
 """
 
 import time
@@ -56,7 +56,6 @@ class LiveWatch(FastObserver):
     """
 
     def __init__(self, payloads: bool) -> None:
-        self.quick: dict[str, Callable[[float], None]] = {}  # tools whose calls are only counted
         self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
         self._times: list[float] = []  # how long calls of this interval took
         self.bounds: Counter[str] = Counter()  # how often each limit was reached
@@ -70,7 +69,6 @@ class LiveWatch(FastObserver):
         self._room_failed = 0
         self._unmeasured = 0  # how many more calls of this interval are measured
         self._before = 0  # calls that had ended when the interval began
-        self._counted: list[float] = []  # seconds and bytes of calls that were only counted
         self._followed: set[tuple[By, str]] = set()  # what open pages follow
         self._noting = False
 
@@ -93,9 +91,7 @@ class LiveWatch(FastObserver):
                 )
             self.call_ended(began, call, outcome_of(answer), size, answer)
         elif call.noted is not None:
-            self._counted += (0.0, size)
-            if call.method == "tools/call":  # the next ones of this interval need not come here
-                self.quick[call.params.name] = self._counted.append
+            self.outcomes["result"] += 1
 
     def call_ended(
         self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
@@ -138,7 +134,6 @@ class LiveWatch(FastObserver):
     def follow(self, wanted: set[tuple[By, str]]) -> None:
         """Note calls of these sessions, traces and tools before others."""
         self._followed = wanted
-        self.quick.clear()
 
     def _note(self, call: Call, took: float, outcome: Outcome, size: int, answer: Any) -> None:
         client, principal = call.caller.client, call.caller.principal
@@ -165,7 +160,6 @@ class LiveWatch(FastObserver):
         self._begin_interval()
 
     def _begin_interval(self) -> None:
-        self.quick.clear()
         self._room, self._room_failed = ROOM, ROOM_FAILED
         self._unmeasured, self._before = MAX_TIMES, self.calls
 
@@ -175,20 +169,13 @@ class LiveWatch(FastObserver):
         self._room = self._room_failed = self._unmeasured = 0
         self._fresh.clear()
         self._times.clear()
-        self._count()
-        self.quick.clear()
         self.kept.clear()
         self._followed = set()
 
     @property
     def calls(self) -> int:
         """How many calls have ended while a page was open."""
-        self._count()
         return sum(self.outcomes.values())
-
-    def _count(self) -> None:
-        self.outcomes["result"] += len(self._counted) // 2
-        self._counted.clear()
 
     def take_times(self) -> list[float]:
         """Return how long calls of the interval took, the shortest first."""

@@ -2,7 +2,7 @@
 
 A busy server must not notice that it is watched. So single calls are noted only as far as there is room
 in each interval, those that failed and those a page follows before others; all are counted. Once enough
-calls of an interval are measured, further ones with a result are only counted, unless a page follows some.
+calls of an interval are measured, others with a result are only counted, unless a page follows some.
 """
 
 import time

@@ -2,22 +2,24 @@
 
 Every row sends the modern calls of `http`, from wrk, with 16 connections; mcp-proxy, which has sessions
 only and serves programs only, gets those of 2025-11-25. Shares are of mcpearl's own HTTP server in the
-same round. The start is that of a gateway with twenty servers, until one list has all tools. A client
-session is one of 2025-11-25 that has made a call.
+same round. What is added to one call stands beside what a process adds that only passes bytes on; both
+are timed with processors that are kept awake (see `awake`). The start is that of a gateway with twenty
+servers, until one list has all tools. A client session is one of 2025-11-25 that has made a call.
 """
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from statistics import median
 
+from bench.awake import awake
 from bench.environments import SERVERS, python_peer
 from bench.http import CASES, MODERN_CALLS, begin, calls_per_second
 from bench.http_messages import TURNS, modern
 from bench.http_probe import Probe
 from bench.http_server import HttpServer, http_command, serving
-from bench.peers import FASTMCP, MCP_PROXY, MCPEARL
+from bench.peers import FASTMCP, FLOOR, MCP_PROXY, MCPEARL
 from bench.progress import say
 from bench.results import NoAnswer, Results
 
@@ -79,8 +81,10 @@ def measure(results: Results, seconds: int, single: int) -> None:
         through = calls_per_second(MODERN_CALLS, own(upstream.url), (), seconds)
         results.add_round("gateway_http", OWN, through)
         results.add_round("gateway_http_share", OWN, 100 * through / direct)
-        with serving(own(upstream.url)) as gateway:
-            results.add_round("gateway_added", OWN, added(upstream, gateway, single) * 1e6)
+        with awake(), serving(own(upstream.url)) as gateway, serving(relay(upstream)) as bare:
+            taken = latencies((upstream, gateway, bare), single)
+            results.add_round("gateway_added", OWN, (taken[1] - taken[0]) * 1e6)
+            results.add_round("gateway_added", FLOOR.name, (taken[2] - taken[0]) * 1e6)
 
 
 def measure_fastmcp(results: Results, seconds: int) -> None:
@@ -129,19 +133,25 @@ def session_kilobytes(count: int) -> float:
         return (server.rss - before) / count / 1000
 
 
-def added(direct: HttpServer, gateway: HttpServer, count: int) -> float:
-    """Seconds that a gateway adds to one call, in the median.
+def relay(upstream: HttpServer) -> list[str]:
+    """The command of a process that passes bytes on to a server and does nothing else, up to the port."""
+    return [sys.executable, str(SERVERS / "floor_relay.py"), str(upstream.port)]
 
-    Calls to the server and through the gateway alternate: both meet the machine in the same state.
+
+def latencies(ways: Sequence[HttpServer], count: int) -> list[float]:
+    """Return the seconds that one call takes on each way, in the median.
+
+    Calls alternate between the ways: all of them meet the machine in the same state.
     """
-    times: tuple[list[float], list[float]] = ([], [])
-    with Probe(direct.port) as first, Probe(gateway.port) as second:
+    times: list[list[float]] = [[] for _ in ways]
+    with ExitStack() as stack:
+        probes = [stack.enter_context(Probe(way.port)) for way in ways]
         for turn in range(count):
             number = TURNS[turn % len(TURNS)]
             request = MODERN_CALLS.request(None, number)
-            for probe, taken in zip((first, second), times, strict=True):
+            for probe, taken in zip(probes, times, strict=True):
                 began = time.perf_counter()
                 response = probe.ask(request)
                 taken.append(time.perf_counter() - began)
                 MODERN_CALLS.check(number, response.kind, response.body)
-    return median(times[1]) - median(times[0])
+    return [median(each) for each in times]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 
+from bench.awake import awake
 from bench.environments import SERVERS, clean_environ
 from bench.peers import MCPEARL
 from bench.progress import say
@@ -64,7 +65,8 @@ def measure(results: Results, server: Process, calls: int, single: int, spins: i
     results.add_round("isolated_pipelined", OWN, rate)
     results.add_round("isolated_pipelined", EXECUTOR, pipelined(server, "executor", calls // 5))
     results.add_round("isolated_async", OWN, pipelined(server, "isolated_async", calls))
-    plain, isolated_one, executor = medians(server, ("plain", "isolated", "executor"), single)
+    with awake():
+        plain, isolated_one, executor = medians(server, ("plain", "isolated", "executor"), single)
     results.add_round("isolated_added", OWN, (isolated_one - plain) * 1e6)
     results.add_round("isolated_added", EXECUTOR, (executor - plain) * 1e6)
     for name, rate in spinning(server, spins).items():

@@ -23,6 +23,7 @@ from bench.results import Results, WrongAnswer
 NOTE = "bench://note"
 ENOUGH = "max_streams=100000"
 WARM_UP = 200  # sessions before memory is read, so that everything is loaded
+ADDRESSES = 100  # of this machine, from which streams are opened
 PATIENCE_SECONDS = 30
 SESSIONS = {MCPEARL: 10_000, MCP: 2_000, FASTMCP: 2_000, TS_V1: 2_000}
 STREAMS = 10_000
@@ -78,7 +79,11 @@ class Streams:
 
     def open(self, request: Request, method: str) -> None:
         """Send a request whose response does not end, and wait for it to begin."""
-        connection = socket.create_connection(("127.0.0.1", self._server.port), PATIENCE_SECONDS)
+        # What one client may hold is bounded: they come from as many addresses as clients would.
+        source = (f"127.0.0.{2 + len(self._sockets) % ADDRESSES}", 0)
+        connection = socket.create_connection(
+            ("127.0.0.1", self._server.port), PATIENCE_SECONDS, source
+        )
         self._sockets.append(connection)
         connection.sendall(request.encode(f"127.0.0.1:{self._server.port}", method))
         begun = b""

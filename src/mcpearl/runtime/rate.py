@@ -61,9 +61,9 @@ class Meter:
         "_shared",
         "_tolerance",
         "_used",
+        "anonymous",
         "interval",
         "limit",
-        "nobody",
         "take",
         "times",
     )
@@ -77,7 +77,7 @@ class Meter:
         self._most = most
         self.times: dict[int, float] = {}
         """When each key will have used nothing, by its hash: of those this process saw lately."""
-        self.nobody = [0.0]
+        self.anonymous = [0.0]
         """The same of callers that are not told apart, which have None as their key."""
         self._earlier: dict[int, float] = {}
         self._shared: SharedTimes | None = None
@@ -159,7 +159,7 @@ class Meter:
     def _place(self, key: Hashable) -> tuple[dict[int, float] | list[float], int]:
         """Return where the time of a key is: in what, and under which number."""
         if key is None:
-            return self.nobody, 0
+            return self.anonymous, 0
         times, mark = self.times, hash(key)
         if mark not in times:
             if len(times) >= self._most:

@@ -87,15 +87,15 @@ class Throttle:
         if self.meter is None or self._key_of is None:
             return dispatch
         take, key_of, over = self.meter.take, self._key_of, self._over
-        nobody, interval = self.meter.nobody, self.meter.interval
+        anonymous, interval = self.meter.anonymous, self.meter.interval
         if self.meter.limit.by == "principal" and not self.meter.is_shared:
 
             def limited_by_principal(call: Call, ctx: Context) -> Answering:
                 # Every call passes here. Where callers are not told apart, calls are short, as on stdio:
                 # while they have used nothing, they are counted without calling a function.
                 principal = call.caller.principal
-                if principal is None and nobody[0] < (now := clock.monotonic()):
-                    nobody[0] = now + interval
+                if principal is None and anonymous[0] < (now := clock.monotonic()):
+                    anonymous[0] = now + interval
                 elif wait := take(principal):
                     raise over(wait)
                 return dispatch(call, ctx)

@@ -150,7 +150,7 @@ def encode_result(id: RequestId, result: bytes, members: bytes = b"") -> bytes:
 
 
 # An answer, as far as its first bytes say so.
-_ANSWER = re.compile(
+_ANSWER = (
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,'
     rb'\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"'
 )
@@ -158,7 +158,7 @@ _ANSWER = re.compile(
 
 def answered_by(head: bytes) -> int | None:
     """Return the id of the request that a message answers by its first bytes; None if unknown."""
-    found = _ANSWER.match(head)
+    found = re.match(_ANSWER, head)
     return None if found is None else int(found[1])
 
 

@@ -100,13 +100,12 @@ class NewlineFramer:
         return message + b"\n"
 
 
-_LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+# Compiled when a peer uses headers, which few do: a server on stdio starts sooner.
+_LENGTH = rb"(?im)^content-length[ \t]*:[ \t]*([^\r\n]*)"
 # Where framing can resume. Bounded, so that the beginning of a match fits into `_HEADER_TAIL`.
-_NEXT_HEADER = re.compile(
-    rb"content-length[ \t]{0,8}:[ \t]{0,8}\d{1,20}[ \t]{0,8}\r?\n", re.IGNORECASE
-)
+_NEXT_HEADER = rb"(?i)content-length[ \t]{0,8}:[ \t]{0,8}\d{1,20}[ \t]{0,8}\r?\n"
 _HEADER_TAIL = 64
-_BLANK = re.compile(rb"\s+")
+_BLANK = rb"\s+"
 
 
 class ContentLengthFramer:
@@ -150,7 +149,7 @@ class ContentLengthFramer:
         with memoryview(self._buffer) as view:
             body = bytes(view[: self._want])
         # JSON text cannot contain a header line, so one in the body belongs to the next message.
-        swallowed = _NEXT_HEADER.search(body) if b"\n" in body else None
+        swallowed = re.search(_NEXT_HEADER, body) if b"\n" in body else None
         if swallowed is not None:
             frames.append(FrameError(f"Content-Length {self._want} runs into the next message"))
             del self._buffer[: swallowed.start()]
@@ -162,7 +161,7 @@ class ContentLengthFramer:
 
     def _read_headers(self, frames: list[Frame]) -> bool:
         buffer = self._buffer
-        blank = _BLANK.match(buffer)
+        blank = re.match(_BLANK, buffer)
         if blank is not None:
             del buffer[: blank.end()]
         end = _header_end(buffer)
@@ -181,7 +180,7 @@ class ContentLengthFramer:
 
     def _accept(self, block: bytes) -> str:
         """Read the length from a header block. Return the reason if it cannot be used."""
-        found = {text.strip() for text in _LENGTH.findall(block)}
+        found = {text.strip() for text in re.findall(_LENGTH, block)}
         if not found:
             return "header block without Content-Length"
         if len(found) > 1:
@@ -199,12 +198,13 @@ class ContentLengthFramer:
     def _lose(self, frames: list[Frame], reason: str, scanned: int, skip: int) -> None:
         """Give up on a block, which may end with the start of a valid one."""
         frames.append(FrameError(reason))
-        later = [found.start() for found in _NEXT_HEADER.finditer(self._buffer, 1, scanned)]
+        headers = re.compile(_NEXT_HEADER).finditer(self._buffer, 1, scanned)
+        later = [found.start() for found in headers]
         del self._buffer[: later[-1] if later else skip]
         self._lost = not later
 
     def _find_header(self) -> bool:
-        found = _NEXT_HEADER.search(self._buffer)
+        found = re.search(_NEXT_HEADER, self._buffer)
         if found is None:
             # Keep only what could be the beginning of a header.
             del self._buffer[: max(0, len(self._buffer) - _HEADER_TAIL)]

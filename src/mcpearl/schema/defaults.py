@@ -6,7 +6,6 @@ are put into every decoded dataclass, and a value that is returned as it came is
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, get_origin
 
@@ -39,8 +38,10 @@ def completing(decode: Callable[[Any], Any], annotations: Iterable[Any]) -> Call
 def _class_defaults(part: Any) -> dict[str, Any]:
     """Return the defaults that a dataclass keeps as attributes of the class, by field."""
     part = get_origin(part) or part
-    if not isinstance(part, type) or not dataclasses.is_dataclass(part):
+    if not isinstance(part, type) or not hasattr(part, "__dataclass_fields__"):
         return {}
+    import dataclasses  # loaded by now: the part is one
+
     if "__slots__" in part.__dict__:
         return {}  # the class has no room for defaults, so msgspec sets them
     return {
@@ -68,6 +69,8 @@ def _complete(value: Any) -> None:
 
 
 def _complete_dataclass(value: Any) -> None:
+    import dataclasses
+
     held: dict[str, Any] | None = getattr(value, "__dict__", None)
     for field in dataclasses.fields(value):
         if held is not None and field.name not in held:

@@ -39,10 +39,10 @@ _PROSE = {
 }
 _SECTIONS = _PARAMETERS | _RETURNS | _RAISES | _PROSE
 
-_GOOGLE_HEADING = re.compile(r"^([A-Za-z][A-Za-z ]*):\s*$")
-_GOOGLE_ENTRY = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)$")
-_NUMPY_ENTRY = re.compile(r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-_SPHINX_FIELD = re.compile(r"^:(\w+)(?:\s+([^:]*?))?\s*:(?:\s+|$)(.*)$")
+_GOOGLE_HEADING = r"^([A-Za-z][A-Za-z ]*):\s*$"
+_GOOGLE_ENTRY = r"^(\*{0,2}\w+)\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)$"
+_NUMPY_ENTRY = r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
+_SPHINX_FIELD = r"^:(\w+)(?:\s+([^:]*?))?\s*:(?:\s+|$)(.*)$"
 _SPHINX_PARAMETERS = {"param", "parameter", "arg", "argument", "key", "keyword"}
 
 
@@ -70,7 +70,7 @@ def parse_docstring(text: str | None) -> Docstring:
             _section(parsed, heading, lines[body_at:end], numpy=body_at == at + 2)
             at = end
             continue
-        sphinx = _SPHINX_FIELD.match(lines[at])
+        sphinx = _sphinx_field(lines[at])
         if sphinx is not None:
             described = True
             at = _sphinx(parsed, sphinx, lines, at)
@@ -89,7 +89,7 @@ def _heading(lines: list[str], at: int) -> tuple[str | None, int]:
     underline = following.strip()
     if len(underline) >= 3 and set(underline) == {"-"} and line.strip().lower() in _SECTIONS:
         return line.strip().lower(), at + 2
-    google = _GOOGLE_HEADING.match(line)
+    google = re.match(_GOOGLE_HEADING, line) if ":" in line else None
     if (
         google is not None
         and google[1].lower() in _SECTIONS
@@ -99,6 +99,11 @@ def _heading(lines: list[str], at: int) -> tuple[str | None, int]:
     return None, at
 
 
+def _sphinx_field(line: str) -> re.Match[str] | None:
+    """Return a line of the form `:param name: text`, taken apart; None for other lines."""
+    return re.match(_SPHINX_FIELD, line) if line.startswith(":") else None
+
+
 def _section_end(lines: list[str], at: int, *, numpy: bool) -> int:
     """Return where a section ends: at the next section or (Google) where the indent ends."""
     while at < len(lines):
@@ -106,7 +111,7 @@ def _section_end(lines: list[str], at: int, *, numpy: bool) -> int:
         outdented = bool(line) and not line[0].isspace()
         if outdented and not numpy:
             break
-        if outdented and (_heading(lines, at)[0] is not None or _SPHINX_FIELD.match(line)):
+        if outdented and (_heading(lines, at)[0] is not None or _sphinx_field(line)):
             break
         at += 1
     return at
@@ -126,11 +131,11 @@ def _section(parsed: Docstring, heading: str, body: list[str], *, numpy: bool) -
         parsed.returns = _joined(body) or None
 
 
-def _entries(body: list[str], entry: re.Pattern[str]) -> list[tuple[str, str]]:
+def _entries(body: list[str], entry: str) -> list[tuple[str, str]]:
     """Split a section into `name: text` entries; continuation lines are indented."""
     found: list[tuple[str, list[str]]] = []
     for line in body:
-        match = entry.match(line) if line and not line[0].isspace() else None
+        match = re.match(entry, line) if line and not line[0].isspace() else None
         if match is not None:
             found.append((match[1], list(match.groups()[1:])))
         elif found:

@@ -13,9 +13,9 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from mcpearl.schema.errors import SignatureError
 
@@ -31,7 +31,7 @@ class _Missing:
 MISSING: Any = _Missing()
 
 
-class Parameter(NamedTuple):
+class Parameter(Struct, frozen=True):
     """One parameter with its resolved annotation, which is MISSING if none was written."""
 
     name: str
@@ -44,7 +44,7 @@ class Parameter(NamedTuple):
         return self.default is MISSING
 
 
-class Subject(NamedTuple):
+class Subject(Struct, frozen=True):
     """The callable that is compiled, and how error messages refer to it."""
 
     function: Callable[..., Any]

@@ -7,20 +7,22 @@ is decoded by way of a twin, in which the same is said in words it does know.
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as mi
 
 from mcpearl.schema.inside import field_hints
 
+if TYPE_CHECKING:
+    import dataclasses
+
 __all__ = ["Field", "Record", "is_record", "metadata_inside", "record_of", "substituted"]
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """A field of a record."""
 
     name: str
@@ -40,7 +42,7 @@ class Field(NamedTuple):
         return {} if self.default is msgspec.NODEFAULT else {"default": self.default}
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True):
     """A record: its class, its fields, and how an object of it is made."""
 
     cls: Any
@@ -83,7 +85,7 @@ def record_of(annotation: Any) -> Record | None:
 def is_record(cls: type) -> bool:
     """Return whether a class is a dataclass, TypedDict, NamedTuple, struct or attrs class."""
     return (
-        dataclasses.is_dataclass(cls)
+        hasattr(cls, "__dataclass_fields__")
         or typing.is_typeddict(cls)
         or issubclass(cls, msgspec.Struct)
         or hasattr(cls, "__attrs_attrs__")
@@ -140,7 +142,11 @@ def _builder(cls: Any) -> Callable[[dict[str, Any]], Any]:
 
 
 def _dataclass_fields(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    if not hasattr(cls, "__dataclass_fields__"):
+        return ()
+    import dataclasses
+
+    return dataclasses.fields(cls)
 
 
 def metadata_inside(annotation: Any) -> Iterator[Any]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from mcpearl.schema.errors import ArgumentsError
 
@@ -42,7 +43,7 @@ _WORDS = {
 }
 
 
-class UnfitArgument(NamedTuple):
+class UnfitArgument(Struct, frozen=True):
     """An argument that does not fit, and why."""
 
     argument: str
@@ -129,7 +130,7 @@ def _read(text: str) -> tuple[str, str, list[str]]:
     for place in reversed(places):
         key, _, path = place.rpartition(" in ")
         found = found or key
-        steps += [step for step in _STEP.split(path.strip("`").removeprefix("$")) if step]
+        steps += [step for step in re.split(_STEP, path.strip("`").removeprefix("$")) if step]
     return what, found, steps
 
 
@@ -172,7 +173,7 @@ def path_text(path: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
-_STEP = re.compile(r"(\[[^\]]*\]|\.[^.\[]+)")
+_STEP = r"(\[[^\]]*\]|\.[^.\[]+)"
 
 
 def _shown_at(value: Any, steps: list[str]) -> str | None:

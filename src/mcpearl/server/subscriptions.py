@@ -197,12 +197,12 @@ class Subscriptions:
             for uri in subscriber.uris:
                 subscriber.deliver(_update(self._by_uri[uri][subscriber], None))
             return
-        for topic, message, position in missed:
-            name = message.decode(errors="replace")
-            if topic == RESOURCE_UPDATED and (uri := normal_uri(name)) in subscriber.uris:
-                subscriber.deliver(_update(self._by_uri[uri][subscriber], position))
-            elif topic != RESOURCE_UPDATED and name in subscriber.kinds:
-                subscriber.deliver(Announcement(LIST_CHANGED[name], None, position))
+        for each in missed:
+            name = each.message.decode(errors="replace")
+            if each.topic == RESOURCE_UPDATED and (uri := normal_uri(name)) in subscriber.uris:
+                subscriber.deliver(_update(self._by_uri[uri][subscriber], each.position))
+            elif each.topic != RESOURCE_UPDATED and name in subscriber.kinds:
+                subscriber.deliver(Announcement(LIST_CHANGED[name], None, each.position))
 
     def spelled(self, subscriber: Subscriber) -> tuple[str, ...]:
         """Return the resources of a subscriber as it named them, sorted."""

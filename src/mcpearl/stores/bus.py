@@ -6,7 +6,9 @@ harm, and a process that may have missed some acts as if everything it holds had
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 logger = logging.getLogger("mcpearl.stores")
 
@@ -58,7 +60,7 @@ class Bus(Protocol):
         ...
 
 
-class Stored(NamedTuple):
+class Stored(Struct, frozen=True):
     """A message that a bus has stored."""
 
     message: bytes
@@ -93,7 +95,7 @@ class StoringBus(Bus, Protocol):
         ...
 
 
-class _BusSubscription(NamedTuple):
+class _BusSubscription(Struct, frozen=True):
     hear: Hear
     missed: Callable[[], None] | None
 

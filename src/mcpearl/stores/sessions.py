@@ -6,7 +6,7 @@ its log level or its subscriptions, and when it ends.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -32,7 +32,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """When it was saved, by the store's clock, if that is known: what was announced before was heard."""
 
 
-class Missed(NamedTuple):
+class Missed(Struct, frozen=True):
     """An announcement that may not have been made to a client."""
 
     topic: str

@@ -1,6 +1,5 @@
 """What is exported with OpenTelemetry, and whether anything is: decided without loading it."""
 
-import importlib.util
 import logging
 import os
 import sys
@@ -44,7 +43,9 @@ def chosen(telemetry: Telemetry | bool | None) -> Telemetry | None:
         return None
     if telemetry is None and not (is_in_environment() or "opentelemetry.sdk" in sys.modules):
         return None
-    if importlib.util.find_spec("opentelemetry") is None:
+    from importlib.util import find_spec
+
+    if find_spec("opentelemetry") is None:
         advice = "install the extra: pip install 'mcpearl[otel]' opentelemetry-sdk"
         if telemetry is not None:
             raise ImportError(f"`telemetry` needs OpenTelemetry; {advice}")

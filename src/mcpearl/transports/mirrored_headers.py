@@ -38,8 +38,7 @@ NAMED_BY = {
 Path = tuple[str, ...]
 
 _PREFIX, _SUFFIX = "=?base64?", "?="
-_PLAIN = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _PRIMITIVES = ("string", "integer", "boolean")
 
 # Keywords whose values are further schemas: one, a list, or by name.
@@ -71,7 +70,8 @@ def encode_value(text: str) -> str:
     >>> encode_value("us-west1"), encode_value(" padded ")
     ('us-west1', '=?base64?IHBhZGRlZCA=?=')
     """
-    if _PLAIN.fullmatch(text) and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
+    plain = text.isascii() and text.isprintable() and text.strip(" ") == text
+    if plain and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
         return text
     return f"{_PREFIX}{b64encode(text.encode('utf-8', 'replace')).decode()}{_SUFFIX}"
 
@@ -171,7 +171,7 @@ def annotated(schema: Any) -> dict[Path, str]:
         if not path:
             raise ValueError(f"`{ANNOTATION}` is only allowed where `properties` alone lead")
         where = ".".join(path)[:128]
-        if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+        if not isinstance(header, str) or not re.fullmatch(_TOKEN, header):
             raise ValueError(f"`{ANNOTATION}` of `{where}` is not a header name: {header!r:.64}")
         if kind not in _PRIMITIVES:
             raise ValueError(

@@ -15,8 +15,8 @@ from mcpearl.runtime.arguments import did_you_mean, refuse_text
 from mcpearl.types.base import Icon, Wire
 
 W = TypeVar("W", bound=Wire)
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f<>\"]+")
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_URI = r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f<>\"]+"
+_EXPRESSION = r"\{[^{}]*\}"
 
 
 def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -101,7 +101,7 @@ def check_uri(uri: Any, what: str) -> None:
     """Refuse a URI or URI template that clients cannot use."""
     if not isinstance(uri, str):
         raise TypeError(f"{what}: the URI must be text, as in `config://app`, not {uri!r}")
-    if not _URI.fullmatch(_EXPRESSION.sub("x", uri)):
+    if not re.fullmatch(_URI, re.sub(_EXPRESSION, "x", uri)):
         raise ValueError(
             f"{what} `{uri}`: not a URI; it begins with a scheme and has no blanks, as in "
             "`config://app` or `users://{name}`"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import re
+import string
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import TaskOption, Tasks
 
 logger = logging.getLogger("mcpearl.server")
-_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+_NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_.-")
+_LONGEST_NAME = 128
 
 
 class ToolEntry:
@@ -86,7 +87,7 @@ class ToolEntry:
         check_texts(name=name, title=title, description=description)
         signature = compile_handler(function, "tool", name)
         name = name or signature.name
-        if not _NAME.fullmatch(name):
+        if not 0 < len(name) <= _LONGEST_NAME or not _NAME_CHARACTERS.issuperset(name):
             logger.warning(
                 "clients may refuse the tool name %r; use 1 to 128 letters, digits, `_`, `-`, `.`",
                 name,

@@ -19,6 +19,7 @@ endif
 
 # What is compiled once is not compiled again by each of the processes of the tests, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
+export NODE_COMPILE_CACHE := $(CURDIR)/.cache/node
 
 # Tests wait more than they compute: more of them at once than there are processors.
 TESTS_AT_ONCE ?= 6
@@ -186,4 +187,4 @@ $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/packa
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OTHER) $(PEERS) .bench .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHER) $(PEERS) .bench .cache .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -118,6 +118,7 @@ fuzz: $(VENV)/.fuzz
 
 flip-receipts: $(VENV)/.test
 	$(BIN)/python -m tests.receipts.flips --calls 100000 --flips 1000
+
 kill-isolated: $(VENV)/.test
 	$(BIN)/python -m tests.server.isolation.killing --kills 10000
 

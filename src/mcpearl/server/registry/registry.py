@@ -73,7 +73,7 @@ class Registry(Handler):
         self.prompts: Registered[PromptEntry] = Registered("prompts", scope, page_size)
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
-        self.scoped = False  # whether any entry needs scopes
+        self.scoped = False  # whether any entry has ever needed scopes
         self.tasked = False  # the server gets its extension with the first tool that can be a task
         self.tasks: dict[str, Tasks] = {}  # how tools run as tasks, of those that can
         self.mirrored: dict[str, dict[Path, str]] = {}

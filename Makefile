@@ -19,6 +19,7 @@ endif
 
 # What is compiled once is not compiled again by each of the processes of the tests, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
+export NODE_COMPILE_CACHE := $(CURDIR)/.cache/node
 
 # Tests wait more than they compute: more of them at once than there are processors.
 TESTS_AT_ONCE ?= 6
@@ -117,6 +118,7 @@ fuzz: $(VENV)/.fuzz
 
 flip-receipts: $(VENV)/.test
 	$(BIN)/python -m tests.receipts.flips --calls 100000 --flips 1000
+
 kill-isolated: $(VENV)/.test
 	$(BIN)/python -m tests.server.isolation.killing --kills 10000
 
@@ -186,4 +188,4 @@ $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/packa
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OTHER) $(PEERS) .bench .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHER) $(PEERS) .bench .cache .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

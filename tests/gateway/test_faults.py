@@ -129,22 +129,24 @@ async def test_a_breaker_opens_and_closes() -> None:
 async def test_no_process_session_or_parked_call_is_left(versions: tuple[str, ...]) -> None:
     gateway = Gateway({"up": command(versions)}, upstreams=PATIENT)
     pids: set[int] = set()
+    asked: list[Any] = []
+
+    async def never(params: Any) -> Any:
+        asked.append(params)
+        await asyncio.Event().wait()
+
     async with gateway.serving("http", port=0) as url:
-        for protocol in (LEGACY[0], MODERN[0]):
-            async with Client(url, protocol=protocol, elicitation=_never) as client:
+        for number, protocol in enumerate((LEGACY[0], MODERN[0]), 1):
+            async with Client(url, protocol=protocol, elicitation=never) as client:
                 pids.add((await client.call_tool("up__who")).data["pid"])
                 call = asyncio.create_task(client.call_tool("up__ask", {"question": "?"}))
-                await asyncio.sleep(0.1)
+                await eventually(lambda: len(asked) == number)  # noqa: B023
                 call.cancel()
         await eventually(lambda: gateway.mounts["up"].calls == 0)
     await eventually(lambda: not any(alive(pid) for pid in pids))
     upstream = gateway.upstreams["up"]
     assert upstream.sessions == 0
     assert len(upstream.parked) == 0
-
-
-async def _never(params: Any) -> Any:
-    await asyncio.Event().wait()
 
 
 async def test_clients_do_not_see_what_belongs_to_others() -> None:

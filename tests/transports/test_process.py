@@ -285,7 +285,6 @@ async def test_closing_leaves_no_process_descriptor_task_or_thread(tmp_path: Pat
     script = Script(tmp_path, ANSWER_ALL)
     async with client_of(script) as client:  # whatever the loop keeps for itself is there now
         await client.call_tool("t")
-    await asyncio.sleep(0.1)
 
     def counts() -> tuple[int, int, int, int]:
         gc.collect()
@@ -296,7 +295,7 @@ async def test_closing_leaves_no_process_descriptor_task_or_thread(tmp_path: Pat
             threading.active_count(),
         )
 
-    before = counts()
+    before = await at_rest(counts)
     for _ in range(3):
         async with client_of(script) as client:
             await client.call_tool("t")

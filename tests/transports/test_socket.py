@@ -540,12 +540,12 @@ async def test_a_client_that_is_cut_off_leaves_nothing():
         for _ in range(20):
             client = await bare(port)
             client.say(call("work", 1, number=1, seconds=60) + b"\n" + b'{"half a mess')
-            await asyncio.sleep(0.01)
+            await eventually(lambda: [len(each.end.in_flight) for each in app.core.roster] == [1])
             # As a process that is killed with something unread: reset, not closed.
             system = client.writer.get_extra_info("socket")
             system.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.writer.transport.abort()
-        await eventually(lambda: not app.core.roster)
+            await eventually(lambda: not app.core.roster)
 
 
 async def test_a_client_that_has_said_everything_still_gets_its_answers():

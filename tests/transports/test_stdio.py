@@ -1,5 +1,7 @@
 """A server process on its standard streams: how it ends, and what the streams may be."""
 
+import array
+import fcntl
 import json
 import os
 import pty
@@ -8,9 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -23,11 +26,22 @@ on_both_loops = pytest.mark.parametrize("loop", ["--uvloop", "--asyncio"])
 
 
 def requests(count: int, tool: str = "add_async", first: int = 1) -> list[dict[str, Any]]:
-    params = {"name": tool, "arguments": {"a": 1, "b": 2}, "_meta": meta()}
+    arguments = {} if tool == "hang" else {"a": 1, "b": 2}
+    params = {"name": tool, "arguments": arguments, "_meta": meta()}
     return [
         {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
         for id in range(first, first + count)
     ]
+
+
+FULL_PIPE = 60_000  # bytes; a pipe takes 64 KiB
+
+
+def waiting_in(pipe: IO[bytes]) -> int:
+    """Return how many bytes a pipe holds."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def lines(messages: list[dict[str, Any]]) -> bytes:
@@ -202,11 +216,12 @@ def test_a_client_that_closes_its_reading_end_ends_the_server(loop: str) -> None
 def test_a_client_that_only_closes_its_reading_end_and_says_nothing(loop: str) -> None:
     with StdioServer(loop, reads=False) as server:
         assert server.process.stdout is not None
-        server.send(*requests(1, "hang"))
-        time.sleep(0.3)
+        server.send(*requests(1, "hang"), *requests(1, first=2))
+        # The first call has begun, and is not answered.
+        assert json.loads(server.process.stdout.readline())["id"] == 2
         server.process.stdout.close()
         try:
-            server.send(*requests(1, first=2))
+            server.send(*requests(1, first=3))
         except BrokenPipeError:
             pass
         assert server.wait() == 0
@@ -422,7 +437,8 @@ def test_large_answers_to_many_calls_wait_for_a_client_that_reads_slowly(loop: s
                 for id in range(100)
             )
         )
-        time.sleep(1)
+        while waiting_in(server.process.stdout) < FULL_PIPE:
+            time.sleep(0.01)
         answered = set()
         for _ in range(100):
             answer = json.loads(server.process.stdout.readline())

@@ -74,7 +74,7 @@ def absent(method: str, capability: str) -> McpError:
 
 
 STATELESS = ClientCapabilities()
-"""Of a legacy client at an endpoint without sessions: what it declared is not known."""
+"""The unknown capabilities of a legacy client at an endpoint without sessions."""
 
 
 def require(capabilities: ClientCapabilities, path: str) -> None:

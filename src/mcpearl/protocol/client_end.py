@@ -112,7 +112,7 @@ class ClientEnd(End):
         return codec.encode_notification("notifications/initialized")
 
     def connected(self) -> None:
-        """Note that a modern server answered: nothing more has to be agreed."""
+        """Note that a modern server answered: there is nothing left to negotiate."""
         self.lifecycle.take(Step.INITIALIZE)
         self.lifecycle.take(Step.INITIALIZED)
 

@@ -59,7 +59,7 @@ def decode(message: bytes | Raw) -> Envelope:
         envelope = _decode(message)
     except UNREADABLE as error:
         raise _diagnose(message, error) from None
-    # The messages of a batch are `Raw`, and were looked at as a whole.
+    # The messages of a batch are `Raw`; the batch was checked as a whole.
     if len(message) > SHALLOW and type(message) is not Raw and is_too_deep(message):
         raise _refusal(message, PARSE_ERROR, _TOO_DEEP)
     if envelope.jsonrpc != "2.0":
@@ -149,7 +149,7 @@ def encode_result(id: RequestId, result: bytes, members: bytes = b"") -> bytes:
     return _checked(message)
 
 
-# An answer, as far as its first bytes say so.
+# The first bytes of an answer to a request with a numeric id.
 _ANSWER = (
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,'
     rb'\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"'
@@ -165,8 +165,8 @@ def answered_by(head: bytes) -> int | None:
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
     """Return the bytes of an error answer. Without a readable id it carries `null`.
 
-    Every error has a form: data that is not JSON or too deep is left out, and text that is not
-    UTF-8 is mended.
+    This never fails: data that is not JSON or is nested too deeply is left out, and text that is
+    not UTF-8 is repaired.
     """
     data = getattr(error, "data", UNSET)
     try:
@@ -197,7 +197,7 @@ def splice(members: bytes, body: bytes) -> bytes:
 
 
 def _checked(message: bytes) -> bytes:
-    """Refuse to send what peers of ours would not take, and keep every message on one line.
+    """Raise `ValueError` for a message that peers would refuse, and keep every message on one line.
 
     Only JSON that was encoded elsewhere (`msgspec.Raw`) has line breaks; some framings end there.
     """
@@ -209,7 +209,7 @@ def _checked(message: bytes) -> bytes:
 
 
 def _diagnose(message: bytes | Raw, error: Exception) -> Malformed:
-    """Find out whether this is not JSON at all, or JSON that is not a message."""
+    """Return the error for bytes that are not JSON, or that are JSON but not a message."""
     if isinstance(error, msgspec.ValidationError):
         return _invalid(message, f"not a JSON-RPC message: {error}")
     if isinstance(error, RecursionError):
@@ -224,7 +224,7 @@ def _invalid(message: bytes | Raw, reason: str) -> Malformed:
 
 
 def _refusal(message: bytes | Raw, code: int, reason: str) -> Malformed:
-    """Say what is wrong with JSON that is not a message. A broken answer is never answered."""
+    """Return the error for JSON that is not a message. A broken answer is never answered."""
     try:
         _skim(message)
         seen = _decode_anything(message)

@@ -49,12 +49,12 @@ class End:
         self.pending = Pending(limits.max_pending)  # requests of ours
         self.in_flight: dict[Any, Call] = {}  # requests of the peer, by key
         self.caller: Caller | None = None  # the peer of a legacy session, once known
-        self.malformed = 0  # messages that were none
+        self.malformed = 0  # messages that could not be read
         self.open_batch: Callable[[], Hold] = lambda: _unlimited  # counts what batches hold
         self.refuse_more(None)
 
     def refuse_more(self, reason: str | None) -> None:
-        """Refuse more requests than are in flight now, with a reason; None to take up to the limit."""
+        """Refuse every further request with this reason; None admits requests up to the limit again."""
         limit = self.limits.max_in_flight_hard
         self._most_in_flight = limit if reason is None else min(limit, len(self.in_flight))
         self._too_many = reason or f"Too many requests in flight: the limit is {limit}"
@@ -62,8 +62,8 @@ class End:
     # Receiving
 
     def receive(self, message: bytes | Envelope) -> Event:
-        """Take one message, which may be decoded already, and say what it means."""
-        # Asking for the type itself is cheap; `isinstance` with a struct that it is not is not.
+        """Take one message, which may be decoded already, and return the event it causes."""
+        # Comparing the type is cheap; `isinstance` is slow for a struct that does not match.
         if type(message) is Envelope:
             return self._receive_one(message, None)
         try:
@@ -98,7 +98,7 @@ class End:
         return Reply(codec.encode_error(error.id, error), refused=True)
 
     def _answered_badly(self, error: Malformed) -> Event:
-        """Fail the request of ours whose answer cannot be read; what is not an answer is ignored."""
+        """Fail the request of ours whose answer cannot be read; ignore any other message."""
         unreadable = error.code == PARSE_ERROR and error.id is not None
         entry = self.pending.resolve(error.id) if unreadable else None
         reason = f"malformed answer: {error.message}"
@@ -107,17 +107,17 @@ class End:
         return Answer(entry, error=ErrorObject(code=error.code, message=reason))
 
     def refuse(self, message: bytes, error: McpError) -> Event:
-        """Answer a message with an error instead of looking at it; only a request gets one."""
+        """Answer a message with an error without processing it; only a request gets an answer."""
         try:
             envelope = codec.decode(message)
         except Malformed:
-            return Reply(codec.encode_error(None, error), refused=True)  # a batch, or no message
+            return Reply(codec.encode_error(None, error), refused=True)  # a batch, or not a message
         if envelope.method is UNSET or envelope.id is UNSET:
             return Ignored(error.message)
         return Reply(codec.encode_error(envelope.id, error), True, envelope.method)
 
     def refuse_frame(self, reason: str) -> Event:
-        """Answer bytes the framing could not make a message of."""
+        """Answer bytes that the framer could not turn into a message."""
         return self._refuse_malformed(Malformed(INVALID_REQUEST, reason))
 
     def _receive_batch(self, message: bytes) -> Event:
@@ -184,7 +184,7 @@ class End:
         return Notice(method, params)
 
     def _refuse_notice(self, method: str) -> str | None:
-        """Say why a notification may not be received now; None when it may."""
+        """Return why a notification may not be received now, or None if it may."""
         raise NotImplementedError
 
     def _cancelled(self, params: Any) -> Event:
@@ -223,9 +223,9 @@ class End:
         return answer if call.batch is None else call.batch.close(answer, call.id)
 
     def watch_answers(self, watch: Callable[[Call, bytes], None]) -> None:
-        """Have a function called with each call that is answered, and its answer, before that leaves.
+        """Call `watch` with each answered call and its encoded answer, before the answer is sent.
 
-        An end that is not watched does nothing for it.
+        An end that is not watched does no work for this.
         """
         finish = self._finish
 
@@ -259,6 +259,6 @@ def _shown(id: object) -> str:
 
 
 def progress_token(meta: dict[str, Any] | None) -> RequestId | None:
-    """The token progress notifications must carry, if the peer wants any."""
+    """Return the token that progress notifications must carry, or None if the peer wants none."""
     token = None if meta is None else meta.get(PROGRESS_TOKEN_KEY)
     return token if isinstance(token, (int, str)) and not isinstance(token, bool) else None

@@ -68,7 +68,7 @@ class McpError(McpearlError):
 
 
 def answer_too_large(size: int, limit: int) -> McpError:
-    """Make the error that takes the place of an answer over the bound."""
+    """Return the error that replaces an answer over the limit."""
     return McpError(
         INTERNAL_ERROR,
         f"The answer has {size} bytes, over the {limit} of `Limits.max_outgoing`, "
@@ -77,7 +77,7 @@ def answer_too_large(size: int, limit: int) -> McpError:
 
 
 def no_room_for_answer(size: int) -> McpError:
-    """Make the error that takes the place of a batch's answer the server has no room to hold."""
+    """Return the error that replaces an answer of a batch if the server has no room to hold it."""
     return McpError(
         INTERNAL_ERROR,
         f"The server has no room to hold this answer of {size} bytes until the rest of its batch is "
@@ -86,7 +86,7 @@ def no_room_for_answer(size: int) -> McpError:
 
 
 class TryLater(McpError):
-    """The call was refused before anything of it was run, and may be made again after a while.
+    """The call was refused before any of it ran, and may be repeated after a while.
 
     Args:
         code: The JSON-RPC error code.
@@ -101,7 +101,7 @@ class TryLater(McpError):
 
 
 class RateLimited(TryLater):
-    """The caller makes more calls than it may.
+    """The caller makes more calls than it is allowed.
 
     Args:
         limit: The limit, in words.
@@ -113,7 +113,7 @@ class RateLimited(TryLater):
 
 
 class Overloaded(TryLater):
-    """The server, or one of its tools, has more to do than it can.
+    """The server, or one of its tools, has more work than it can do.
 
     Args:
         reason: What is overloaded.
@@ -187,8 +187,8 @@ class RequestTimeout(McpearlError, TimeoutError):
     """No answer arrived in time. The peer has been asked to cancel the request.
 
     Args:
-        method: What was asked.
-        seconds: How long the answer was waited for.
+        method: The method of the request.
+        seconds: How long this side waited for the answer.
         hard: Whether progress could not extend the time any further.
         setting: The option that allows more time.
         stderr: The last lines that a server process wrote to stderr.
@@ -213,7 +213,7 @@ class RequestTimeout(McpearlError, TimeoutError):
 
 
 class TaskTimeout(RequestTimeout):
-    """A task did not end in time. It goes on at the server, under `task_id`."""
+    """A task did not end in time. It keeps running at the server, under `task_id`."""
 
     def __init__(self, task_id: str, seconds: float) -> None:
         super().__init__("tools/call", seconds)

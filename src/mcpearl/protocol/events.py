@@ -1,7 +1,7 @@
 """What comes out of an end when a message goes in: plain records, told apart by their class.
 
-`Call` is the inner call both eras turn their wire into: a method, typed params, the caller. How
-it is answered (`Outlet`) is attached by the connection that received it.
+`Call` is a request in the form that both eras share: a method, typed params, the caller. The
+connection that received it attaches the `Outlet` through which it is answered.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,11 +50,11 @@ class Outlet(Protocol):
         ...
 
     async def drained(self) -> None:
-        """Wait while the peer has too much to read; of a connection its transport tells."""
+        """Wait while the peer has too much to read."""
         ...
 
     def send_away(self, retry_ms: int) -> None:
-        """Let the reader of a response hang up and come back for the rest, where that is possible."""
+        """Let the reader of a response disconnect and come back for the rest, where that is possible."""
         ...
 
 
@@ -112,7 +112,7 @@ class Batch:
         self._parts += (b"," if self._parts else b"[", answer)
 
     def close(self, answer: bytes | None, id: RequestId | None = None) -> bytes | None:
-        """Take the answer of a call (None for one that gets none); the array when it was the last."""
+        """Add the answer of a call, or None if it gets none; return the array after the last call."""
         self.open -= 1
         if answer is not None:
             if self._size + len(answer) > self._limit:
@@ -161,15 +161,15 @@ class Call(Struct, eq=False):
     work: Any = None
     """The task that runs it, attached by the connection that started it."""
     rounds: Any = None
-    """What keeps the answers of a call that asks its client, attached by its context."""
+    """Keeps the client's answers to questions of this call; attached by its context."""
     answered: Any = None
-    """A future for what waits until the call is answered, while its handler may go on."""
+    """A future that is done once the call is answered, even if its handler continues."""
     run: Any = None
     """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
     recorded: Any = None
-    """Number and begin of a call that has a record, until it has the one of its end."""
+    """Number and start time of a call with a receipt, until its end is recorded too."""
     noted: Any = None
-    """What its observer noted when it began, where there is one: by default the monotonic time."""
+    """What the observer, if there is one, noted at the start: by default the monotonic time."""
 
 
 class Notice(Struct, gc=False):
@@ -197,22 +197,22 @@ class Cancel(Struct):
 
 
 class Reply(Struct):
-    """Bytes to send back at once: the message was dealt with, or refused, right here."""
+    """Bytes to send back at once: this layer has answered or refused the message."""
 
     message: bytes
     refused: bool = False
     method: str = ""
-    """That of the request; empty for one that could not be read, and for the answers of a batch."""
+    """The method of the request; empty if it could not be read, and for the answers of a batch."""
 
 
 class Opened(Struct):
-    """A server's end got `initialize`: the bytes to answer with. A notification makes it ready."""
+    """A server's end received `initialize`: the bytes to answer with. A notification follows."""
 
     message: bytes
 
 
 class Ready(Struct):
-    """The session is ready: from now on everything may travel."""
+    """The session is ready: from now on every message is allowed."""
 
 
 class Ignored(Struct):

@@ -27,7 +27,7 @@ class Extension:
 def announced(extensions: Iterable[Extension]) -> dict[str, dict[str, Any]]:
     """Return the settings of extensions by identifier, as capabilities have them.
 
-    Raises `ValueError` for an identifier that is not one, and for one that is there twice.
+    Raises `ValueError` for an identifier that is not valid, and for a duplicate.
     """
     found: dict[str, dict[str, Any]] = {}
     for extension in extensions:

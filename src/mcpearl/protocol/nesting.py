@@ -1,13 +1,13 @@
-"""How deeply JSON may be nested, whatever the Python it is read with.
+"""How deeply JSON may be nested, in every version of Python.
 
-Parsers stop at the interpreter's recursion limit, which differs from version to version. The bound
-here is the same everywhere, and for what is received and what is sent alike.
+Parsers stop at the interpreter's recursion limit, which differs from version to version. This
+limit is the same everywhere, for received and for sent messages.
 """
 
 from itertools import accumulate
 
 MAX_DEPTH = 128
-"""Arrays and objects within each other, the message itself included."""
+"""Levels of arrays and objects, counting the message itself."""
 
 SHALLOW = 2 * MAX_DEPTH + 1
 """Bytes in which JSON cannot be too deep: each level takes two."""
@@ -37,7 +37,7 @@ def is_too_deep(message: bytes) -> bool:
     size = len(message)
     if size <= SHALLOW or (size <= _SHALLOW_OBJECTS and _ARRAY not in message):
         return False
-    # Removing up to a number of them finds brackets several times faster than counting does.
+    # Removing up to so many brackets is several times faster than counting them.
     without = len(message.replace(b"{", b"", _MORE)) + len(message.replace(b"[", b"", _MORE))
     return 2 * size - without > MAX_DEPTH and _height(_steps(message)) > MAX_DEPTH
 
@@ -60,7 +60,7 @@ def _steps(message: bytes) -> bytes:
 
 
 def _height(steps: bytes) -> int:
-    """Find how high the steps lead at most, in few passes over what gets shorter."""
+    """Return the greatest height that the steps reach; each pass shortens them, so there are few."""
     removed = 0
     while removed < 4 and _LEAF in steps:
         steps = steps.replace(_LEAF, b"")  # every branch is one level shorter now

@@ -36,11 +36,11 @@ class Offer:
         versions: tuple[str, ...] = SUPPORTED,
     ) -> None:
         self.gate: Callable[[str], None] | None = None
-        """Raises `McpError` for a request that is not to be taken now; asked with its method before
-        anything of it is read."""
+        """Called with the method of each request before its params are read. Raises `McpError` if the
+        request must be refused now."""
         self.beyond: Callable[[str], Route | None] | None = None
-        """Returns the route of a method that `routes` does not have, on a server that passes on what it
-        does not know itself; None for one that it does not pass on either."""
+        """Returns the route of a method that `routes` lacks, on a server that passes unknown methods on;
+        None if it does not pass this one on."""
         self.routes: Mapping[str, Route] = TO_SERVER
         self.notices: Mapping[str, Route] = NOTICES_TO_SERVER
         self.info = info

@@ -1,4 +1,4 @@
-"""From a method's name to what admitting it takes: decoding its params, versions, capability."""
+"""Routes: for each method, what is needed to admit it: decoder of params, versions, capability."""
 
 from collections.abc import Callable
 from functools import partial
@@ -47,7 +47,7 @@ class Route:
 
     def decode(self, raw: bytes | Raw) -> Any:
         """Read the params; the error says what does not fit."""
-        decode = self._decode  # a callable in a slot is faster to call by a name of its own
+        decode = self._decode  # calling a local name is faster than calling a slot
         try:
             return decode(raw)
         except msgspec.ValidationError as error:
@@ -72,7 +72,7 @@ class Route:
 
 
 def unknown_method(name: str) -> McpError:
-    """Make the answer to a method no version has."""
+    """Return the error for a method that no version has."""
     shown = brief(name, 128)
     return McpError(METHOD_NOT_FOUND, f"Method not found: {shown}", {"method": shown})
 

@@ -47,7 +47,7 @@ from mcpearl.types.base import (
 )
 from mcpearl.types.jsonrpc import INVALID_REQUEST
 
-_READY = Phase.READY  # looked up once: a member of an enumeration is found by a Python function
+_READY = Phase.READY  # looked up once: reading a member of an enumeration runs a Python function
 _MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
 _ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
 
@@ -77,7 +77,7 @@ class ServerEnd(End):
         self.lifecycle.take(Step.CONNECT)
 
     def snapshot(self) -> EndSnapshot:
-        """Return what the session agreed on. There must be one: `initialize` was answered."""
+        """Return what the session agreed on. `initialize` must have been answered."""
         caller = self.caller
         assert caller is not None
         ready = self.lifecycle.phase is not Phase.INITIALIZING
@@ -99,7 +99,7 @@ class ServerEnd(End):
             self.lifecycle.take(Step.INITIALIZED)
 
     def recognize(self, principal: Any) -> None:
-        """Serve this principal from now on; calls in flight keep the one that made them."""
+        """Serve this principal from now on; calls in flight keep the principal that made them."""
         self.principal = principal
         self.reception = modern.CallerReader(self.offer.versions, principal)
         if self.caller is not None:
@@ -154,7 +154,7 @@ class ServerEnd(End):
         if self.lifecycle.phase is _READY and method != "initialize":
             return self.caller
         if not self.offer.legacy_versions and method not in ("initialize", "ping"):
-            raise modern.missing_meta(method)  # there is no session that could say it instead
+            raise modern.missing_meta(method)  # no session has said it before
         if method == "initialize" and self.renewable and self.lifecycle.can(Step.RENEW):
             return None
         refusal = self.lifecycle.refuse(method)
@@ -202,7 +202,7 @@ class ServerEnd(End):
     # Answering
 
     def result(self, call: Call, result: Result | Encoded) -> bytes | None:
-        """Answer a call as its caller's version has it; None when nothing is to be sent."""
+        """Encode the answer to a call in its caller's version; None if there is nothing to send."""
         if self.in_flight.get(call.key) is not call:
             return None
         version, members = call.caller.version, b""
@@ -221,7 +221,7 @@ class ServerEnd(End):
     def ask(
         self, method: str, params: Struct, waiter: Any, now: float, timeout: float
     ) -> tuple[PendingRequest, bytes]:
-        """Send a request to a legacy client: the entry that waits and the bytes to send."""
+        """Encode a request to a legacy client; return the pending entry and the bytes to send."""
         assert self.caller is not None
         body = encode(narrow(params, self.caller.version.name))
         entry = self.pending.add(method, waiter, now, timeout)
@@ -244,7 +244,7 @@ def encoded_result(
 
 
 class SoloEnd(ServerEnd):
-    """Requests of many clients, each standing for itself: there is no session, and ids may repeat."""
+    """Requests of many clients without sessions: each is self-contained, and ids may repeat."""
 
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of this principal."""
@@ -253,11 +253,11 @@ class SoloEnd(ServerEnd):
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
         if meta is None or PROTOCOL_VERSION_KEY not in meta:
-            raise modern.missing_meta(method)  # there is no session that has said it before
+            raise modern.missing_meta(method)  # there is no session at all
         return self.reception.caller(meta)
 
     def _admit(self, call: Call) -> Call:
-        # Nothing a peer sends is equal to this, so no client reaches a call of another.
+        # A key that no peer can send, so that no client reaches a call of another.
         call.key = object()
         self.in_flight[call.key] = call
         return call
@@ -275,7 +275,7 @@ _read_meta = msgspec.json.Decoder(_OnlyMeta).decode
 
 
 def _refuse_foreign(route: Route, params: Any) -> None:
-    """Refuse a method its version does not have, whatever its params are like."""
+    """Refuse a method that its version does not have, even if its params are not valid."""
     try:
         meta = _read_meta(params).meta
     except codec.UNREADABLE:

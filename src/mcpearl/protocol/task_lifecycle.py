@@ -12,8 +12,8 @@ from mcpearl.types.tasks import TaskStatus
 class TaskStep(Enum):
     """An event in the life of a task."""
 
-    ASK = "ask"  # there is a question that the client has to answer
-    ANSWERED = "answered"  # there is none any more
+    ASK = "ask"  # a question is open that the client has to answer
+    ANSWERED = "answered"  # no question is open any more
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"

@@ -1,7 +1,7 @@
 """How much memory a message takes once it is decoded, computed from its bytes without decoding it.
 
-Small JSON becomes large objects: `{}` are two bytes and a dictionary of 64. What decides is how many
-values there are, and those are separated by commas. The estimate is high for most messages.
+Small JSON becomes large objects: `{}` is two bytes of JSON and a dictionary of 64 bytes. The number of
+values decides, and commas separate them. The estimate is too high for most messages.
 """
 
 OBJECT = 192  # bytes of a dictionary with few entries, beside them

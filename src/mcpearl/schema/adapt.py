@@ -125,7 +125,7 @@ def aliased(alias: Any) -> Any:
 
 
 def _has_foreign_fields(annotation: Any) -> bool:
-    """Return whether a record says something inside that msgspec would not see."""
+    """Return whether a record contains metadata that msgspec would ignore."""
     cls = get_origin(annotation) or annotation
     return isinstance(cls, type) and is_record(cls) and any(map(_is_foreign, metadata_inside(cls)))
 

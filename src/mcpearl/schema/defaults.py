@@ -1,7 +1,7 @@
-"""Completes decoded dataclasses: msgspec leaves a default where it is an attribute of the class.
+"""Completes decoded dataclasses: msgspec does not store a default that is an attribute of the class.
 
-Such an object looks whole, but its encoder writes only what the object itself holds. So defaults
-are put into every decoded dataclass, and a value that is returned as it came is sent in full.
+Such an object looks complete, but its encoder writes only what the object itself holds. So defaults
+are stored in every decoded dataclass, and a handler that returns an argument unchanged sends all of it.
 """
 
 from __future__ import annotations

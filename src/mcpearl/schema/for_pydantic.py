@@ -2,8 +2,8 @@
 
 pydantic does not know `msgspec.Meta` and descriptions as plain strings, nor structs. They become its
 own `Field`, at every depth: a record that contains them is validated by way of a twin (see
-`records`). A pydantic model is its author's own, and is refused if it contains what pydantic would
-ignore.
+`records`). A pydantic model is never rewritten; it is refused if it contains something that pydantic
+would ignore.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PydanticAdapter:
         self._twins: dict[Any, _PydanticTwin] = {}
 
     def adapt(self, annotation: Any) -> Any:
-        """Return the annotation that pydantic is given in place of this one."""
+        """Return the annotation to pass to pydantic in place of this one."""
         origin, args = get_origin(annotation), get_args(annotation)
         if origin is Annotated:
             base, *metadata = args
@@ -74,7 +74,7 @@ def _needs_twin(annotation: Any, *, output: bool) -> bool:
     if issubclass(cls, msgspec.Struct) or (typing.is_typeddict(cls) and _TWIN_ALL_DICTS):
         return True
     if output and dataclasses.is_dataclass(cls):
-        return True  # pydantic takes its objects for valid, and nothing has checked them
+        return True  # pydantic trusts its instances, and nothing has checked them
     return any(map(_is_foreign, metadata_inside(cls)))
 
 
@@ -88,7 +88,7 @@ def _documentation(metadata: Any) -> str | None:
 
 
 def _as_fields(metadata: Any) -> list[Any]:
-    """Return one entry of `Annotated` as pydantic says it."""
+    """Return one entry of `Annotated` in pydantic's terms."""
     if isinstance(metadata, str):
         return [pydantic.Field(description=metadata)]
     if (text := _documentation(metadata)) is not None:
@@ -113,7 +113,7 @@ def _zoned(wanted: bool) -> Any:
 
 
 def _check_model(model: type[pydantic.BaseModel]) -> None:
-    """Refuse a model with constraints that pydantic, which reads it by itself, does not see."""
+    """Refuse a model with constraints that pydantic does not see."""
     for name, field in model.model_fields.items():
         ignored = [each for each in field.metadata if isinstance(each, msgspec.Meta)]
         ignored += [

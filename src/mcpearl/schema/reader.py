@@ -1,4 +1,4 @@
-"""Reads decoded JSON as a Python type that someone asks for: a builtin, a dataclass, a model."""
+"""Converts decoded JSON to a requested Python type: a builtin, a dataclass, a model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _with_pydantic(annotation: Any) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         try:
-            # From JSON, since strings are dates and UUIDs there.
+            # Validated as JSON, in which strings stand for dates and UUIDs.
             return adapter.validate_json(msgspec.json.encode(value))
         except pydantic.ValidationError as error:
             raise SchemaMismatch(str(error)) from None

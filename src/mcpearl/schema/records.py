@@ -1,8 +1,8 @@
 """Takes records apart into their fields, so that a twin with other annotations can be made of them.
 
 msgspec and pydantic read the annotations of dataclasses, TypedDicts and other records themselves, and
-each knows its own constraints only. A record whose fields say something that the library does not know
-is decoded by way of a twin, in which the same is said in words it does know.
+each knows only its own constraints. A record whose fields have metadata that the library does not know
+is decoded through a twin, which expresses the same in the library's own terms.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _filled_in(annotation: Any, cls: type) -> dict[str, Any]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return an annotation without `Required` and its like, which msgspec has counted already."""
+    """Return an annotation without `Required` and the like, which msgspec has evaluated already."""
     while get_origin(hint) in (typing.Required, typing.NotRequired):
         (hint,) = get_args(hint)
     return hint

@@ -56,7 +56,7 @@ class Signature:
             named, extra = [*named, *options], None
         self.name = subject.name
         self.injected = injected
-        #: The parameters that are injected, with what was said of them.
+        #: The parameters that are injected, as they were declared.
         self.filled = tuple(each for each in subject.parameters if each.name in injected)
         self.description: str | None = documented.summary or None
         #: The resolved return annotation, for `compile_output`; MISSING if there is none.
@@ -114,7 +114,7 @@ class Signature:
         try:
             given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError:
-            return self.decode(arguments)  # it is not an object, and says so
+            return self.decode(arguments)  # raises, since it is not an object
         raw = msgspec.json.encode({name: self._read(name, each) for name, each in given.items()})
         raw = with_whole_numbers(raw) or raw
         try:

@@ -87,7 +87,7 @@ class OneOf(Adapted):
     @classmethod
     def decode(cls, value: Any, strict: bool) -> Any:
         for given, meant in cls.options:
-            # To JSON, `1` and `1.0` are one number, and `true` is none.
+            # In JSON, `1` and `1.0` are the same number, and `true` is not a number.
             if given == value and isinstance(given, bool) is isinstance(value, bool):
                 return meant
         raise ValueError("Invalid enum value")
@@ -120,7 +120,7 @@ class Twin(Adapted):
 
 
 class Recursive(Adapted):
-    """An alias inside of itself, as in `type Tree = dict[str, Tree] | int`."""
+    """An alias that refers to itself, as in `type Tree = dict[str, Tree] | int`."""
 
     source: ClassVar[Any]
 
@@ -166,7 +166,7 @@ def _convert(value: Any, annotation: Any, strict: bool) -> Any:
 
 
 def _convert_inside(value: Any, annotation: Any, strict: bool) -> Any:
-    """Convert a value inside another one, for whose error msgspec then adds the outer path."""
+    """Convert a value inside another one; msgspec adds the outer path to its error."""
     try:
         return _convert(value, annotation, strict)
     except msgspec.ValidationError as error:

@@ -13,7 +13,7 @@ from mcpearl.schema.records import Record
 
 __all__ = ["dict_or_tuple", "twin_of"]
 
-# The checker wants to know the names of what is made here.
+# Untyped, since a type checker accepts these calls only with literal names.
 _named_tuple: Any = typing.NamedTuple
 _typed_dict: Any = typing.TypedDict
 

@@ -1,4 +1,4 @@
-"""One value of a type, apart from any signature: its schema, and how JSON becomes it."""
+"""A type by itself, outside of a signature: its schema, and the conversion from JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compile_value(annotation: Any, *, where: str, name: str) -> Value:
     Args:
         annotation: The type.
         where: What the value is, for error messages.
-        name: How errors about a value call it.
+        name: The name of the value in error messages.
     """
     if uses_pydantic(annotation):
         from mcpearl.schema.with_pydantic import compile_pydantic_value

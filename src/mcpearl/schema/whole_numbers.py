@@ -1,4 +1,4 @@
-"""Reads `3.0` as the integer it is to JSON Schema, in arguments that did not fit as they came."""
+"""Reads `3.0` as an integer, as JSON Schema does, in arguments that the decoder refused."""
 
 from __future__ import annotations
 

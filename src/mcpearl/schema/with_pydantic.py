@@ -120,7 +120,7 @@ def describe_pydantic(found: Any) -> str:
 def compile_pydantic_value(
     annotation: Any, where: str, name: str
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """Return the schema of one value, and what converts a JSON value to it."""
+    """Return the schema of one value, and a function that converts a JSON value to it."""
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
             PydanticAdapter().adapt(annotation)

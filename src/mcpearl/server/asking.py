@@ -123,7 +123,7 @@ class Asking:
         Args:
             message: Why the user should go there.
             url: The address.
-            elicitation_id: Identifies the visit in later notifications; by default it is made up.
+            elicitation_id: Identifies the visit in later notifications; by default a random one.
             key: Tells this question from others when the handler runs again; by default its number.
         """
         require(self._call.caller.capabilities, "elicitation.url")
@@ -199,7 +199,7 @@ class Asking:
         return result.roots
 
     async def put(self, method: str, params: Any, kind: type[Result]) -> Any:
-        """Put a question of another server to the client, as it came; for gateways.
+        """Pass a question of another server on to the client, unchanged; for gateways.
 
         Args:
             method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
@@ -240,12 +240,12 @@ class Asking:
         return rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do something once per call, however often the handler runs again; return its value.
+        """Run a function once per call, however often the handler runs again; return its value.
 
         Args:
-            key: Names what is done, within this handler.
-            function: Does it, and returns a value with a JSON form, since it travels in sealed state. It
-                may be async.
+            key: Names the step, within this handler.
+            function: Performs the step and returns a value with a JSON form, since it travels in sealed
+                state. It may be async.
         """
         rounds = self._rounds()
         if rounds is None:

@@ -1,7 +1,7 @@
-"""Functions of the application that hear of clients: of sessions that begin and end, of notifications.
+"""Functions of the application that are called when sessions begin and end, and for notifications.
 
-They run on the event loop. What one raises is logged and affects nothing else; how many of them wait
-for something at once is bounded.
+They run on the event loop. An exception that one raises is logged and affects nothing else. The number
+of functions that wait for something at once is bounded.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mcpearl.runtime.limited_log import LimitedLog
 if TYPE_CHECKING:
     from mcpearl.server.session import Session
 else:
-    Session = Any  # it is loaded with the connections
+    Session = Any  # loaded with the connections
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -68,7 +68,7 @@ class Attendants:
         return True
 
     async def settle(self, seconds: float) -> None:
-        """Wait a moment for the functions that were told of an end, then cancel what is left."""
+        """Wait a moment for the functions whose session has ended, then cancel the rest."""
         tasks = self._tasks - {asyncio.current_task()}
         if tasks:
             _, stuck = await asyncio.wait(tasks, timeout=seconds)

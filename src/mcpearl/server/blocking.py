@@ -1,4 +1,4 @@
-"""Says which call holds up the server: an `async def` that computes or waits without awaiting."""
+"""Reports which call holds up the server: an `async def` that computes, or waits without `await`."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ class BlockingWatch:
         self._patience = patience
         self._blocked = blocked
         self._loop = asyncio.get_running_loop()
-        self._what = ""  # the call that holds it up
+        self._what = ""  # the call that holds up the loop
         watchdog = Watchdog(patience, self._held_up, self._went_on)
         self.start = watchdog.start
         self.stop = watchdog.stop

@@ -1,9 +1,10 @@
-"""Changes of resources and lists, told to subscribers here and at the other processes.
+"""Announces changes of resources and lists to subscribers of this process and of the others.
 
-Without a store, subscribers here are told at once, and the bus carries the change to the others. On a
-bus that stores its messages, a change has a position. Sessions whose streams outlive a process are told
-by that position, wherever the change came from: each of them hears of it once, however many processes
-announce it, and a process that meets such a session later makes up for what was not announced.
+Without a store, subscribers of this process are notified at once, and the bus carries the change to the
+other processes. On a bus that stores its messages, a change has a position. Sessions whose streams
+outlive a process are notified by that position, whichever process the change came from: each is notified
+once, however many processes announce the change, and a process that loads such a session later announces
+what the session has missed.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ class Broadcast:
 
     Args:
         subscriptions: The subscribers of this process.
-        bus: Returns the way to the others.
+        bus: Returns the bus to the other processes.
     """
 
     def __init__(self, subscriptions: Subscriptions, bus: Callable[[], Bus]) -> None:
@@ -28,7 +29,7 @@ class Broadcast:
         self._bus = bus
 
     def hear(self) -> Callable[[], None]:
-        """Begin to hear what other processes publish; return what ends that."""
+        """Listen to what other processes publish; return a function that ends this."""
         bus, missed = self._bus(), self._subscriptions.all_changed
         with ExitStack() as stack:
             if isinstance(bus, StoringBus):
@@ -51,7 +52,7 @@ class Broadcast:
         self._bus().publish(LISTS, kind.encode())
 
     def _reach(self) -> Spread:
-        """Return which subscribers hear at once what this process publishes."""
+        """Return which subscribers are notified at once of what this process publishes."""
         return Spread.LIVE if isinstance(self._bus(), StoringBus) else Spread.ALL
 
     def _updated(self, uri: bytes) -> None:

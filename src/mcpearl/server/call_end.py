@@ -12,7 +12,7 @@ from mcpearl.server.core import ServerCore
 from mcpearl.server.session import Session
 from mcpearl.types.base import Result
 
-TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile leaves together
+TURN = 0.001  # seconds a handler may keep sending; what it sends meanwhile leaves together
 
 
 class CallEnd:
@@ -28,7 +28,7 @@ class CallEnd:
         raise NotImplementedError
 
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
-        """Run calls that have their outlets to their end, a single one in the current task."""
+        """Run calls, which have their outlets, to their end; a single one runs in the current task."""
         if len(calls) == 1 and calls[0].method != LISTEN:
             outlives = self._core.outlives
             if outlives is not None and outlives(calls[0]):
@@ -44,7 +44,7 @@ class CallEnd:
         return self.end.is_open(call)
 
     def answer(self, call: Call, result: Result) -> None:
-        """Answer a call whose handler goes on."""
+        """Answer a call whose handler continues."""
         self._calls.answer_early(call, result)
 
     def stop(self, call: Call) -> None:

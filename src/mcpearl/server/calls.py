@@ -49,7 +49,7 @@ class Calls:
         end: Admits and answers the calls.
         peer: The other end, as handlers see it.
         ended: Called after a call ended, while `watched` is set.
-        flush: Called when the last answer in hand is to leave at once, unless `corked`.
+        flush: Called after the last answer, to send it at once, unless `corked`.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Calls:
         flush: Callable[[], None] | None = None,
     ) -> None:
         self.watched = False  # whether the connection waits for calls to end
-        self.corked = flush is None  # whether answers wait for a flush that comes anyway
+        self.corked = flush is None  # whether answers wait for a later flush
         self._core = core
         self._end = end
         self._peer = peer
@@ -94,20 +94,20 @@ class Calls:
         self._largest = core.limits.max_outgoing
         self._closing = False  # calls that arrive now are refused
         self._observer = observer = core.observer
-        self._minded = observer is not None  # there is something to do before a call starts
+        self._minded = observer is not None  # there is work to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
         self._recorder = recorder = core.recorder
         if recorder is not None:
             end.watch_answers(recorder.commit_answer if recorder.durable else recorder.answered)
-        self.passing = False  # whether the context is marked as that of calls that are not followed
+        self.passing = False  # whether the context is marked for calls that are not followed
 
     # Starting
 
     def start(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a task of its own, up to its first wait at once.
 
-        `run` is what the connection does with a call instead of having it dispatched.
+        `run` is what the connection does with the call instead of dispatching it.
         """
         if self._minded:
             if self._closing:
@@ -117,13 +117,13 @@ class Calls:
         call.work = spawn(self._loop, (run or self.run)(call))
 
     start_read = start
-    """The same for one of several calls that were read together, followed by `end_passing`."""
+    """Like `start`, for one of several calls that were read together, followed by `end_passing`."""
 
     def end_passing(self) -> None:
         """Take the mark from the context, if calls that are not followed were started in it."""
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Run one call to its end in the current task, which goes on after the call was cancelled."""
+        """Run one call to its end in the current task, which continues even if the call is cancelled."""
         if self._minded:
             if self._closing:
                 return self._refuse(call, _shutting_down())
@@ -135,7 +135,7 @@ class Calls:
         self.answer(call, error)
 
     async def run_until_answered(self, call: Call) -> None:
-        """Run one call in a task of its own, which may go on after the call was answered."""
+        """Run one call in a task of its own, which may continue after the call was answered."""
         self.start(call)
         work = call.work
         if work is None or work.done():
@@ -148,7 +148,7 @@ class Calls:
             raise
 
     def answer_early(self, call: Call, answer: Result) -> None:
-        """Answer a call whose handler goes on."""
+        """Answer a call whose handler continues."""
         self.answer(call, answer)
         call.noted = None  # for the observer it has ended
         if call.answered is not None and not call.answered.done():
@@ -166,9 +166,9 @@ class Calls:
             await asyncio.wait(work)
 
     def begin(self, call: Call) -> bool:
-        """Record that a call begins which is not dispatched: a subscription that stays open.
+        """Record the start of a call that is not dispatched: a subscription that stays open.
 
-        Returns whether it may go on; otherwise it was answered.
+        Returns whether it may continue; otherwise it was answered.
         """
         if self._recorder is not None:
             try:
@@ -179,7 +179,7 @@ class Calls:
         return True
 
     async def run(self, call: Call) -> None:
-        """Run one call and answer it. If it has `work` already, that goes on after the call."""
+        """Run one call and answer it. If it has `work` already, that task continues after the call."""
         answer: CallAnswer
         raised: BaseException | None = None
         dispatch, task = self._core.dispatch, call.work
@@ -208,7 +208,7 @@ class Calls:
                     _let_go(call, task, earlier)
                 return
         if call.rounds is not None and call.rounds.suspended:
-            # The handler asked and was stopped. What it made of being stopped does not matter.
+            # The handler asked and was stopped. How it reacted to that does not matter.
             answer = self._input_required(call)
         elif raised is not None:
             answer = self._failed(call, raised)
@@ -322,7 +322,7 @@ class Calls:
 
 
 class SampledCalls(Calls):
-    """Calls of which an observer follows few: of the others no more than their time is noted."""
+    """Calls of which the observer follows only some; of the others it notes only the time."""
 
     __slots__ = ()
 
@@ -333,7 +333,7 @@ class SampledCalls(Calls):
         self._stretch = observer.stretch()
         self._note = observer.noting(self._stretch)
         self._pass_by, self._resume = observer.passing_by()
-        self._passed: Any = None  # what the mark was set with
+        self._passed: Any = None  # resets the mark
 
     def start_read(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a task of its own; the context is marked once for all that are not followed."""
@@ -360,7 +360,7 @@ class SampledCalls(Calls):
         await run(call)
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Run one call to its end in the current task, which is that of its request alone."""
+        """Run one call to its end in the current task, which serves only its request."""
         if self._passes(call):
             self._pass_by()
             call.work = current_task(self._loop)
@@ -370,7 +370,7 @@ class SampledCalls(Calls):
         return running
 
     def _passes(self, call: Call) -> bool:
-        """Whether a call is one of those that are not followed; then its time is noted."""
+        """Whether the observer does not follow this call; if so, note its time."""
         stretch = self._stretch
         if not stretch.left or self._closing:
             return False
@@ -396,13 +396,13 @@ def make_calls(
     ended: Callable[[], None] | None = None,
     flush: Callable[[], None] | None = None,
 ) -> Calls:
-    """Make what runs the calls of one end."""
+    """Return the object that runs the calls of one end."""
     kind = SampledCalls if isinstance(core.observer, Sampled) else Calls
     return kind(core, end, peer, ended, flush)
 
 
 def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
-    """Deal with a message whose answers have an outlet of their own; return the calls to run."""
+    """Handle a message whose answers have an outlet of their own; return the calls to run."""
     match event:
         case Call():
             event.outlet = outlet
@@ -436,7 +436,7 @@ def _is_task(call: Call, error: BaseException) -> bool:
 
 
 def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:
-    """Let the task of a request go on. A cancellation was meant for the call, which has ended."""
+    """Let the task of a request continue: a cancellation was meant for the call, which has ended."""
     call.work = None
     while task.cancelling() > earlier:
         task.uncancel()

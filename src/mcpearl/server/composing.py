@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.tasks.engine import TaskTools
 else:
-    # Most servers have no parts, and do not load what it takes.
+    # Most servers have no parts, and do not load these.
     Catalog = Composition = Mount = Part = Rewrite = ServerExtension = TaskTools = Any
 
 _NO_HANDLER = Handler()
@@ -127,7 +127,7 @@ class Composing(Telling):
 
     @property
     def catalog(self) -> "Catalog":
-        """What the server and its parts offer, as far as that is known without asking."""
+        """What the server and its parts offer, as far as is known without asking an upstream."""
         from mcpearl.server.composition.part import RegistryCatalog, UnknownCatalog
 
         own: Catalog = (
@@ -141,7 +141,7 @@ class Composing(Telling):
 
     @property
     def tools_known(self) -> "TaskTools":
-        """What knows the tools by name, with those of the parts."""
+        """The tools of the server and of its parts, by name."""
         if self._composition is not None:
             return self._composition
         return self.handler if isinstance(self.handler, Handler) else _NO_HANDLER
@@ -166,7 +166,7 @@ class Composing(Telling):
         return self._composition
 
     def _part_changed(self, kind: str) -> None:
-        """Take note that a part's list changed. Safe from any thread."""
+        """Note that a part's list changed. Safe from any thread."""
         composition = self._composition
         assert composition is not None
         if composition.tasked:
@@ -180,7 +180,7 @@ class Composing(Telling):
     # The life of the parts
 
     async def _start_parts(self) -> None:
-        """Start what is mounted. What cannot start ends the start of the server."""
+        """Start what is mounted. If a part cannot start, the server does not start either."""
         started = [mount.start() for mount in self.mounts.values()]
         if started:
             await asyncio.gather(*started)

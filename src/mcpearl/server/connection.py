@@ -2,7 +2,7 @@
 
 `ServerConnection` is the receiver of one client's messages, and owns what lives as long as the client:
 the protocol end, the calls in flight, the subscriptions, the requests to the client. When the transport
-is lost, all of it ends. `SoloConnection` serves requests that stand for themselves.
+is lost, all of it ends. `SoloConnection` serves requests that have no session.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class ServerConnection(CallEnd):
         core: What the server's connections share.
         transport: Carries the client's messages.
         principal: The client, as far as the transport could verify it.
-        account: What is held for the client is counted there; by default it has one of its own.
+        account: Counts what is held for the client; by default a new one.
         renewable: Whether the client may initialize a second time on this transport.
     """
 
@@ -78,7 +78,7 @@ class ServerConnection(CallEnd):
     ) -> None:
         self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        # A client the wire trusts, such as the one on stdio, may use everything.
+        # A client that the wire trusts, such as the one on stdio, may use everything.
         self.share: Hashable = None if principal is None else id(self)
         self.transport = transport
         self.closed = False
@@ -112,7 +112,7 @@ class ServerConnection(CallEnd):
     # Receiving
 
     def received(self, frames: list[Frame]) -> None:
-        """Take messages as they come; each is dealt with, or started, before the next."""
+        """Take messages as they arrive; each is handled, or started, before the next."""
         self.heard_at = self._now()
         intake = self._intake
         if intake.full is not None:
@@ -180,12 +180,12 @@ class ServerConnection(CallEnd):
         return take(event, outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
-        """Continue with the same client under a new token; drop subscriptions it no longer allows."""
+        """Continue with the same client under a new token; drop subscriptions it does not allow."""
         self.end.recognize(principal)
         self._subscriptions.keep_allowed(principal)
 
     def speak(self, version: str) -> None:
-        """Take the session as initialized in this version, where no session is kept."""
+        """Treat the client as initialized in this version, where no session is kept."""
         self.end.restore(EndSnapshot(version, capabilities=STATELESS))
 
     @property
@@ -265,7 +265,7 @@ class ServerConnection(CallEnd):
         self._begin_session()
 
     def _begin_session(self) -> None:
-        """Make the application's handle on the client. One that initializes again is a new client."""
+        """Make the application's handle on the client. A client that initializes again is a new one."""
         self._end_session()
         if not isinstance(self.transport, NullTransport):
             assert self.end.caller is not None
@@ -314,7 +314,7 @@ class ServerConnection(CallEnd):
         self._call_ended()
 
     def _call_ended(self) -> None:
-        """Take more on if there is room again, or note that the last call is done."""
+        """Take on more calls if there is room again, or note that the last call is done."""
         self._intake.make_room()
         if self._drained is None:
             self._calls.watched = self._intake.full is not None
@@ -338,7 +338,7 @@ class ServerConnection(CallEnd):
     async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
         """Send a request to a legacy client on behalf of a call, and wait for its answer."""
         if self._intake.full is not None:
-            self.loop.call_soon(self._call_ended)  # the answer has to be read
+            self.loop.call_soon(self._call_ended)  # so that the answer is read
         return await self._questions.ask(call, method, params, kind)
 
     def tell(self, message: bytes) -> bool:
@@ -389,7 +389,7 @@ class ServerConnection(CallEnd):
     # Ending
 
     def ended(self) -> None:
-        """Finish what is in hand: the client sends nothing more, but may wait for answers."""
+        """Finish the calls in flight: the client sends nothing more, but may wait for answers."""
         if self._ending is None:
             self._ending = self.loop.create_task(self.drain(self._core.grace))
 

@@ -1,7 +1,7 @@
-"""What a handler can do besides returning: report progress, log, ask the client, read a resource.
+"""What a handler can do besides returning a value: report progress, log, ask the client, read.
 
 A `Context` belongs to one call. It reads the same in both eras: asking a legacy client sends it a
-request, asking a modern one ends this round of the call (see `rounds`).
+request, asking a modern one ends this round of the call (see `input_rounds`).
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Context(Asking, Generic[L]):
     `Context[Lifespan]` says of which type `lifespan` is.
 
     Args:
-        call: The call; handlers get their context ready made.
+        call: The call; the server makes the contexts of handlers.
         peer: The other end of the call.
         core: What the server's connections share.
     """
@@ -139,7 +139,7 @@ class Context(Asking, Generic[L]):
 
     @property
     def session_id(self) -> str | None:
-        """What tells a client's session from others; None in the modern era, which has no sessions."""
+        """Identifies the client's session; None in the modern era, which has no sessions."""
         if self._call.caller.version.modern:
             return None
         id: str | None = self._call.outlet.session_id
@@ -172,7 +172,7 @@ class Context(Asking, Generic[L]):
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> Awaitable[None]:
-        """Report how far the work is, if the client wants to know.
+        """Report how far the work is, if the client asked for progress.
 
         Await it in an async handler; a plain function just calls it.
 
@@ -228,7 +228,7 @@ class Context(Asking, Generic[L]):
         try:
             msgspec.json.encode(data)
         except (TypeError, ValueError, RecursionError):
-            data = ascii(data)  # the best that can be sent of what has no JSON form
+            data = ascii(data)  # it has no JSON form
         params = LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         await self._notify("notifications/message", params)
 
@@ -269,9 +269,9 @@ class Context(Asking, Generic[L]):
         return self.log("error", data, logger)
 
     def close_stream(self, retry_ms: int = 1000) -> None:
-        """Let a client of a legacy HTTP session hang up and come back for the rest of this call.
+        """Let a client of a legacy HTTP session disconnect and come back for the rest of this call.
 
-        Long work need not hold a connection open. Where there is nothing to hang up, it does nothing.
+        Long work then does not hold a connection open. On other wires this does nothing.
 
         Args:
             retry_ms: Milliseconds after which the client should come back.
@@ -279,7 +279,7 @@ class Context(Asking, Generic[L]):
         self._call.outlet.send_away(retry_ms)
 
     async def _notify(self, method: str, params: msgspec.Struct) -> None:
-        """Send a notification of this call; not after its end, and not faster than it is read."""
+        """Send a notification unless the call has ended; wait while the client does not read."""
         if self.cancelled:
             await asyncio.sleep(0)
             return
@@ -294,7 +294,7 @@ class Context(Asking, Generic[L]):
         return None if run is None or run.record is None else run.record.id
 
     async def become_task(self) -> bool:
-        """Answer the client now, with a task, and go on; for a tool with `task=Tasks(after=…)`.
+        """Answer the client with a task now, and continue; for a tool with `task=Tasks(after=…)`.
 
         Returns:
             Whether the tool runs as a task now; False for a client that cannot take one.
@@ -358,13 +358,13 @@ def call_of(ctx: Context) -> Call:
 
 
 def share_of(ctx: Context) -> Hashable:
-    """Return the key under which this call's peer has its share of threads; None for no share."""
+    """Return the key that identifies the peer's share of threads; None if it has no share."""
     principal = ctx.principal
     return ctx._peer.share if principal is None else principal.identity
 
 
 def rounds_of(ctx: Context) -> "InputRounds | TaskQuestions | None":
-    """Return what keeps the answers of a call; None for a call of a legacy client."""
+    """Return the object that keeps the client's answers; None for a call of a legacy client."""
     return ctx._rounds()
 
 
@@ -386,12 +386,12 @@ async def notify_client(ctx: Context, method: str, params: msgspec.Struct) -> No
 
 
 def continue_with(ctx: Context, call: Call, peer: Peer) -> None:
-    """Let a handler go on for another call and peer, which do not depend on a connection."""
+    """Let a handler continue for another call and peer, which do not depend on a connection."""
     ctx._call, ctx._peer = call, peer
 
 
 def take_up_round(ctx: Context) -> None:
-    """Continue the rounds a request's state is of; raises `McpError` for a state of another call."""
+    """Continue the rounds recorded in the request's state; raises `McpError` if it is of another call."""
     ctx._rounds()
 
 
@@ -403,7 +403,7 @@ def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:
 
 
 class Finished:
-    """Returned to a plain function for what is finished already; awaiting it does nothing."""
+    """Returned to a plain function after the work is finished; awaiting it does nothing."""
 
     def __await__(self) -> Any:
         return iter(())

@@ -1,6 +1,6 @@
 """What the connections of one server share: settings, the dispatcher, subscriptions, the roster.
 
-A connection knows this, and no `Server`. So calls can be served for whatever has a dispatcher.
+A connection knows this object and not the `Server`, so it can serve anything that has a dispatcher.
 """
 
 import logging
@@ -51,7 +51,7 @@ _read_error = msgspec.json.Decoder(_Failed).decode
 
 
 class _RefusedMessage:
-    """An encoded error, which is decoded when something wants to know what it says."""
+    """An encoded error, which is decoded only when it is read."""
 
     def __init__(self, message: bytes) -> None:
         self._message = message
@@ -72,7 +72,7 @@ class ServerCore:
     Args:
         dispatcher: Answers the calls.
         info: Name and version the server announces.
-        instructions: What the server says about its use.
+        instructions: How a model should use the server.
         versions: Protocol versions it speaks, newest first.
         limits: Bounds of every connection.
         keepalive: When silent legacy sessions are pinged; None for never.
@@ -80,7 +80,7 @@ class ServerCore:
         grace: Seconds calls have to finish when the server or their connection ends.
         mask_errors: Whether the text of unexpected exceptions is kept from clients.
         state_keys: Keys that seal `requestState`; the first one seals, all of them open.
-        state_ttl: Seconds a sealed state is good for.
+        state_ttl: Seconds a sealed state is valid.
         max_held: Bytes held for all clients together; None for a part of the machine's memory.
         observer: Notified of calls, connections and bounds.
     """
@@ -104,9 +104,9 @@ class ServerCore:
     ) -> None:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
-        self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
-        self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
-        # Whether nothing looks at results before they are sent, so that they may be encoded already.
+        self.redispatch: Dispatch = self.dispatch  # for a call that was admitted before: no limits
+        self._limited: Dispatch = self.dispatch  # without the observer's part in front of it
+        # Whether nothing reads results before they are sent, so that handlers may return encoded ones.
         self.takes_encoded = False
         self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
@@ -118,10 +118,10 @@ class ServerCore:
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
         self.observer = guarded(observer)
-        self._sources: list[Counters] = []  # of counters beside the core's own
+        self._sources: list[Counters] = []  # counters beside the core's own
         self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
-        # Tells calls whose handlers may go on after they were answered.
+        # Tells which calls have handlers that may continue after the answer.
         self.outlives: Callable[[Call], bool] | None = None
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.recorder: Recorder | None = None  # records every call, where the server has receipts
@@ -129,7 +129,7 @@ class ServerCore:
         # Returns what a method is refused with while the server does not keep up, where it sheds load.
         self.refusal: Callable[[str], Overloaded | None] | None = None
         self.roster = Roster(self.observer)
-        self.attendants = Attendants()  # functions of the application that hear of clients
+        self.attendants = Attendants()  # functions for sessions and notifications
         self._lives = LimitedLog(
             sessions, logging.INFO, "%d more sessions began or ended within a second"
         )
@@ -139,28 +139,28 @@ class ServerCore:
         self.state_keys = state_keys
         # Where ids of requests to clients begin whose sessions several processes serve.
         self._first_request = 0
-        self._blocks = 0  # of these ids that were given to sessions
+        self._blocks = 0  # blocks of these ids that sessions have received
         self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
 
     async def join(self, store: "SharedStore") -> None:
-        """Become a process of a deployment: have its keys, and ids of its own for requests to clients."""
+        """Become a process of a deployment: use its keys, and own ids for requests to clients."""
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
         self._first_request = (store.relay.number << REQUEST_BITS) + 1
         self.roster.names.directory = store.names
 
     def first_request(self) -> int:
-        """Return where the ids of a session's requests to its client begin; 0 for the usual place."""
+        """Return the first id of a session's requests to its client; 0 for the default."""
         if not self._first_request:
             return 0
         block, self._blocks = self._blocks, (self._blocks + 1) % REQUEST_BLOCKS
         return self._first_request + block * REQUEST_BLOCK
 
     def observe(self, observer: Observer) -> None:
-        """Notify another observer, of the connections that are made from now on."""
+        """Notify another observer of the connections that are made from now on."""
         added = guarded(observer)
         assert added is not None
         self.observer = self.roster.observer = both(self.observer, added)
@@ -168,7 +168,7 @@ class ServerCore:
         added.started(self.counters)
 
     def add_counters(self, source: Counters) -> Callable[[], None]:
-        """Have `counters` include those of a part of the server; return what ends that.
+        """Include the counters of a part of the server in `counters`; return a function that ends this.
 
         Numbers of the same name are added up.
         """
@@ -183,13 +183,13 @@ class ServerCore:
         *,
         takes_encoded: bool = False,
     ) -> None:
-        """Have every call from now on answered by this dispatcher.
+        """Answer every call from now on with this dispatcher.
 
         Args:
             dispatcher: Answers the calls.
-            middleware: What is around it.
+            middleware: Runs around it.
             around: Puts limits around both.
-            takes_encoded: Whether the dispatcher may be answered with encoded results by its tools.
+            takes_encoded: Whether the dispatcher's tools may return encoded results.
         """
         self.takes_encoded = takes_encoded and not middleware
         self.dispatcher = dispatcher

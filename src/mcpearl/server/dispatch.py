@@ -1,8 +1,8 @@
-"""From an admitted call to its answer.
+"""Dispatchers: from an admitted call to its answer.
 
-A `Dispatcher` answers admitted calls: the registry behind the decorators, a `Handler` of one's own, and
-whatever else can: a mounted server, an upstream of a gateway, a child process. The middleware around it
-is compiled into one function when it changes.
+A `Dispatcher` answers admitted calls: the registry behind the decorators, an application's `Handler`, a
+mounted server, an upstream of a gateway, a child process. The middleware around it is compiled into one
+function when it changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,10 +27,10 @@ Middleware = Callable[[Context, Next], Answering]
 
 
 class Dispatcher(Protocol):
-    """Answers admitted calls, and is the one to ask what they need."""
+    """Answers admitted calls, and knows what they need: scopes, headers, capabilities."""
 
     def capabilities(self) -> ServerCapabilities:
-        """Return what it can do; asked again after every change."""
+        """Return its capabilities; called again after every change."""
         ...
 
     def routes(self) -> Mapping[str, Route]:
@@ -42,7 +42,7 @@ class Dispatcher(Protocol):
         ...
 
     def dispatch(self, call: Call, ctx: Context) -> Answering:
-        """Answer one call: with a result, or with bytes that are an encoded one."""
+        """Answer one call: with a result, or with an encoded result."""
         ...
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
@@ -63,7 +63,7 @@ class Dispatcher(Protocol):
         ...
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Return the scopes it takes to use what a request names."""
+        """Return the scopes that a caller needs for what a request names."""
         ...
 
     def all_scopes(self) -> frozenset[str]:
@@ -72,7 +72,7 @@ class Dispatcher(Protocol):
 
     @property
     def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
-        """The parameters that tools mirror into HTTP headers, by tool, as they are at the moment."""
+        """The parameters that tools currently mirror into HTTP headers, by tool."""
         ...
 
 

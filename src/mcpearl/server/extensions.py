@@ -1,8 +1,8 @@
-"""Extensions of a server: methods and notifications of their own, and what they do around tools.
+"""Extensions of a server: they add methods and notifications, and can run around tool calls.
 
 An extension is written outside of mcpearl and passed to `Server(extensions=[…])`. It is announced in
 `server/discover` and to legacy clients that name it in `initialize`. `ExtendedDispatcher` puts the
-extensions of a server in front of what answers its other calls.
+extensions of a server in front of the dispatcher of its other calls.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -106,9 +106,9 @@ class ServerExtension(Extension):
         return call_next()
 
     def around(self, inner: Dispatch) -> Dispatch:
-        """Return what answers `tools/call` in place of `inner`; asked once.
+        """Return a function that answers `tools/call` in place of `inner`; called once.
 
-        Override it instead of `call_tool` where most calls pass unchanged; what it returns sees all.
+        Override it instead of `call_tool` if most calls pass unchanged; the function sees every call.
 
         Args:
             inner: Runs the tool, and the extensions after this one.
@@ -238,7 +238,7 @@ class ExtendedDispatcher:
         return self._inner.scoped
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Return the scopes it takes to use what a request names."""
+        """Return the scopes that a caller needs for what a request names."""
         return self._inner.scopes_of(method, name)
 
     def all_scopes(self) -> frozenset[str]:

@@ -53,7 +53,7 @@ class Handler:
     """Whether any tool here can run as a task. Overriding `tasks_of` sets this."""
 
     def __init_subclass__(cls) -> None:
-        """Note whether the subclass says which scopes are needed, and which tools can be tasks."""
+        """Note whether the subclass declares scopes, and tools that can be tasks."""
         super().__init_subclass__()
         if "tasks_of" in cls.__dict__:
             cls.tasked = True
@@ -177,7 +177,7 @@ class Handler:
         return frozenset()
 
     def tool(self, name: str) -> Tool | None:
-        """Return a tool's definition where it is at hand: HTTP headers are checked against it.
+        """Return a tool's definition if it is known without waiting: HTTP headers are checked against it.
 
         Args:
             name: The tool's name.

@@ -1,8 +1,8 @@
-"""How much of a client's requests is taken on at once.
+"""Limits how many requests of a client are taken on at once.
 
-Reading pauses while enough calls are in hand or the client does not read its answers, and goes on when
-there is room. What was read before the pause waits here. A few calls are free; more are charged to the
-client's account, in steps that double. Calls there is no room for are refused.
+Reading pauses while enough calls are running or the client does not read its answers, and resumes when
+there is room. Messages that were read before the pause wait here. A few calls are free; more are charged
+to the client's account, in steps that double. Calls for which there is no room are refused.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from mcpearl.server.large_calls import LargeCalls
 from mcpearl.transports.transport import Transport
 
 FREE = 4
-"""Calls of a connection that are not charged by themselves."""
+"""Calls of a connection that are not charged."""
 CALL = 8 * 1024
 """Bytes a call in hand is charged: its task, its context, its message if that is small."""
 _LOOK_AGAIN = 1.0  # seconds after which it is checked whether fewer calls are in hand
@@ -77,7 +77,7 @@ class Intake:
         self._paid = FREE  # calls that may be in flight before more are charged
         self._watch: asyncio.TimerHandle | None = None  # runs while calls are charged
         self._allowed = limit  # calls in hand at which the connection is full
-        self.ceiling = min(FREE, limit)  # calls in flight at which to look closer
+        self.ceiling = min(FREE, limit)  # calls in flight at which the limits are checked
         self.reading = True
         self.full: asyncio.TimerHandle | None = None  # set while messages are held; runs on a stall
         self._held: list[Frame] = []  # read, but not looked at
@@ -94,7 +94,7 @@ class Intake:
             return True
         if len(self._end.in_flight) >= self._paid and not self._charge():
             self._end.refuse_more(self._account.refusal)
-        # A handler that waits for this client's answer would wait for ever if nothing were read.
+        # A handler that waits for this client's answer would wait forever if nothing were read.
         return not self._end.pending and self.busy() >= self._allowed
 
     def _set_ceiling(self) -> None:
@@ -118,7 +118,7 @@ class Intake:
         self._set_ceiling()
 
     def watch(self) -> None:
-        """Look after a while whether the client holds less."""
+        """Check after a while whether the client holds less."""
         if self._watch is None:
             self._watch = self._loop.call_later(_LOOK_AGAIN, self._look)
 
@@ -144,7 +144,7 @@ class Intake:
             self._regulate()
 
     def _stalled(self, busy: int) -> None:
-        """Take some more on: what the calls in hand wait for may be a cancellation not read yet."""
+        """Take on some more: the running calls may wait for a cancellation that was not read yet."""
         if self._flowing is not None or self.busy() < busy:
             self.full = self._loop.call_later(STALL, self._stalled, self.busy())
         else:
@@ -158,14 +158,14 @@ class Intake:
         self._set_ceiling()
 
     def make_room(self) -> None:
-        """Go on if enough calls have ended, or a handler waits for the client."""
+        """Continue if enough calls have ended, or if a handler waits for the client."""
         if self.full is None or self._flowing is not None:
             return
         if self._end.pending or self.busy() <= self._limit // 2:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Take what was held, then read again unless that was enough."""
+        """Take the held messages, then read again unless the limit is reached."""
         if self.full is not None:
             self.full.cancel()
             self.full = None
@@ -176,8 +176,8 @@ class Intake:
     def writable(self, flowing: bool) -> None:
         """Note whether the client reads.
 
-        While it does not, nothing new is begun for it. What the calls in hand send is held by the
-        transport, which counts it and drops the client at the bound.
+        While it does not, no new call is started for it. The transport holds what running calls send;
+        it counts this, and drops the client at the limit.
         """
         if not flowing:
             self._flowing = self._flowing or asyncio.Event()

@@ -1,7 +1,7 @@
-"""The large messages of one connection that are being worked on, as the budget counts them.
+"""Counts the large messages of one connection while they are being worked on.
 
-A message of more than a few kilobytes is weighed before it is decoded. What was decoded from it lives
-until its calls have ended; nothing is told of that, so the calls are looked at when there is need.
+A message of more than a few kilobytes is weighed before it is decoded. The decoded objects live until
+its calls have ended. No event reports that, so the calls are checked when room is needed.
 """
 
 from mcpearl.protocol.end import End
@@ -27,7 +27,7 @@ class LargeCalls:
         self._end = end
         self._holding = account.open("calls")
         self._calls: list[tuple[list[Call], int]] = []  # of a message each, with its weight
-        self._kept = 0  # messages that were still needed when last looked at
+        self._kept = 0  # messages that were still needed at the last check
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -60,7 +60,7 @@ class LargeCalls:
         self._holding.resize(sum(weight for _, weight in self._calls))
 
     def close(self) -> None:
-        """Count nothing any more: the peer is gone."""
+        """Stop counting: the peer is gone."""
         self._calls.clear()
         self._holding.release()
 

@@ -60,7 +60,7 @@ class ListenStreams:
         return len(self._open)
 
     async def open(self, call: Call) -> None:
-        """Acknowledge a subscription, then let it hear, until its token expires."""
+        """Acknowledge a subscription, then notify it until its token expires."""
         try:
             await self._acknowledge(call)
         except McpError as error:

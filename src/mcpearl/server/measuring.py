@@ -1,7 +1,7 @@
-"""What a server counts: a collector beside its calls, and what is read on demand.
+"""The metrics of a server: a collector that counts calls, and gauges that are read on demand.
 
-It is made when something asks for numbers, as `app.run("http", metrics="/metrics")` does. Without it no
-call does any work for it.
+It is made when something asks for metrics, as `app.run("http", metrics="/metrics")` does. Without it,
+calls do no work for metrics.
 """
 
 import logging
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.server")
 
-_EACH = 4  # looks at the counters after which other workers see them
+_EACH = 4  # updates of the counters after which other workers see them
 
 
 class Measuring:
@@ -45,11 +45,11 @@ class Measuring:
         server.core.observe(self.metrics)
 
     def share(self, shared: SharedSnapshots, number: int) -> None:
-        """Show the numbers of all workers together, and go on from what the last one here counted.
+        """Show the numbers of all workers together, and continue from those of this worker's predecessor.
 
         Args:
-            shared: Where the workers leave their numbers.
-            number: Which of them this process is.
+            shared: Where the workers store their numbers.
+            number: The number of this worker.
         """
         self._shared, self._number = shared, number
         before = shared.read(number)
@@ -73,7 +73,7 @@ class Measuring:
             logger.warning("the metrics of this worker are too many to be shown by the others")
 
     def snapshot(self) -> MetricsSnapshot:
-        """Return the numbers as they are now, with those that the other workers last left."""
+        """Return the current numbers, with those that the other workers last stored."""
         found = self.metrics.snapshot()
         if self._shared is not None:
             for snapshot, is_there in self._shared.others(self._number):

@@ -1,4 +1,4 @@
-"""What operators see of a server and add beside it: its tree, health, routes and counters."""
+"""What operators see of a server and add to it: its tree, health, routes and counters."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -37,7 +37,7 @@ class Operating:
     _pool: ThreadPool
 
     def _be_watched(self, log: Literal["text", "json"], telemetry: Telemetry | bool | None) -> None:
-        """Have calls told to what logs and exports."""
+        """Attach the observers that log and export."""
         if log not in ("text", "json"):
             raise ValueError(f"`log` is 'text' or 'json', not {log!r}")
         self.log = log
@@ -63,7 +63,7 @@ class Operating:
     def sessions(self) -> "tuple[Session, ...]":
         """The clients that are connected to this process in a version with sessions.
 
-        Clients of 2026-07-28 have none: each of their requests stands for itself.
+        Clients of 2026-07-28 have no session: each of their requests is self-contained.
         """
         return tuple(self.core.roster.sessions.values())
 
@@ -114,7 +114,7 @@ class Operating:
         return function
 
     def stores(self) -> "dict[str, Callable[[], Awaitable[Any]]]":
-        """Return the stores outside of this process, each with what finds out whether it is there."""
+        """Return the stores outside of this process, each with a function that checks it."""
         found: dict[str, Callable[[], Awaitable[Any]]] = {}
         tasks, state = self.task_store, self.core.given_state_store
         if tasks is not None and tasks.durable:

@@ -1,7 +1,7 @@
-"""What a `Context` needs of the other end of its call.
+"""The other end of a call, as its `Context` needs it.
 
-A connection is a peer, and so is anything a call can run for without one: a call that outlives its
-connection has a peer that writes down what the handler says.
+A connection is a peer. A call that outlives its connection has a peer of another kind, which stores what
+the handler sends.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Peer(Protocol):
     thread: int
     """The thread the loop runs in."""
     share: Hashable
-    """Key under which what is shared is divided between peers; None when they cannot be told apart."""
+    """Identifies the peer where resources are divided between peers; None if it is not known."""
 
     def waits_for(self, call: Call) -> bool:
         """Whether the answer to this call is still wanted."""
@@ -46,11 +46,11 @@ class Peer(Protocol):
         ...
 
     def tell(self, message: bytes) -> bool:
-        """Send a message that belongs to no call; return False if the peer cannot be reached so."""
+        """Send a message that belongs to no call; return False if there is no way to send it."""
         ...
 
     def answer(self, call: Call, result: Result) -> None:
-        """Answer a call whose handler goes on."""
+        """Answer a call whose handler continues."""
         ...
 
     def stop(self, call: Call) -> None:
@@ -79,6 +79,6 @@ def wants_log(caller: Caller, level: LoggingLevel) -> bool:
 
 
 def send_notification(call: Call, method: str, params: msgspec.Struct) -> None:
-    """Send a notification of a call to its outlet, as the caller's version has it."""
+    """Send a notification of a call to its outlet, in the form of the caller's version."""
     body = encode(narrow(params, call.caller.version.name))
     call.outlet.send(codec.encode_notification(method, body))

@@ -1,7 +1,7 @@
-"""Receipts of a server: its calls are recorded when they begin, in front of what answers them.
+"""Receipts of a server: calls are recorded when they begin, in front of the dispatcher.
 
-`Calls` has the end of each recorded when it is answered or stopped. Where receipts are durable, an answer
-waits here until its records are on disk, so that it counts as a call in flight until then.
+`Calls` records the end of each when it is answered or stopped. If receipts are durable, an answer waits
+here until its records are on disk, so the call counts as in flight until then.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def recorded(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:
-    """Record that a call begins, and have it answered; one that cannot be recorded may be refused."""
+    """Record the start of a call, then dispatch it; a call that cannot be recorded may be refused."""
     begin = recorder.begin
     answering = _held_back(core, recorder, dispatch) if recorder.durable else dispatch
 

@@ -68,7 +68,7 @@ class Registering:
             input_schema: A JSON Schema for the arguments, checked before the function's own types.
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
-            lenient: Take what models send by mistake; by default as the server does.
+            lenient: Accept what models send by mistake; by default the server's setting.
             scopes: Scopes a caller's token needs.
             rate: How often each caller may call it; see `RateLimit`.
             concurrency: How many calls of it run at once; more wait.
@@ -144,7 +144,7 @@ class Registering:
             name: The resource's name; the function's by default.
             title: A name for people.
             description: What the resource is; the docstring by default.
-            mime_type: The type of its contents; by what the function returns, if not given.
+            mime_type: The type of its contents; by default it follows from what the function returns.
             annotations: Hints for clients: audience, priority, last modification.
             size: Its size in bytes, where that is known; only for a resource, not a template.
             icons: Images that stand for it.

@@ -40,7 +40,7 @@ class Sessions:
         self._endpoints: WeakSet[HasSessions] = WeakSet()
 
     def add(self, endpoint: HasSessions) -> None:
-        """Ask an endpoint as well, as long as it is there."""
+        """Search this endpoint, too, while it exists."""
         self._endpoints.add(endpoint)
 
     def get(self, id: str) -> "Session | None":
@@ -71,7 +71,7 @@ class Roster:
         self._connections: set[ServerConnection | SoloConnection] = set()
         self._unwinding: set[asyncio.Task[None]] = set()
         self.names = Names()
-        """What is found by name while its connection, or the task that holds it, is there."""
+        """What is found by name while its connection, or the task that holds it, exists."""
         self.sessions = Sessions(self)
         self.names.serve("session", self.sessions)
 
@@ -109,7 +109,7 @@ class Roster:
         work.add_done_callback(self._unwinding.discard)
 
     async def settle(self) -> None:
-        """Wait for cancelled handlers, which still use what the lifespan gave them."""
+        """Wait for cancelled handlers, which may still use what the lifespan yielded."""
         ending = self._unwinding - {asyncio.current_task()}
         if ending:
             _, stuck = await asyncio.wait(ending, timeout=UNWINDING)

@@ -1,4 +1,4 @@
-"""How a server comes up and goes down: everything it holds while it runs, in order."""
+"""How a server starts and stops: everything it holds while it runs, in order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ class Running(Composing):
     _throttle: "Throttle | None"
 
     def _meters(self) -> "dict[str, Meter]":
-        """Return what counts calls against rates; the server does."""
+        """Return the meters that count calls against rates; `Server` overrides this."""
         raise NotImplementedError
 
     _exported: Telemetry | None
@@ -56,7 +56,7 @@ class Running(Composing):
         raise NotImplementedError
 
     async def _flush(self) -> None:
-        """Export what is left, in a thread that is not waited for long."""
+        """Export what is left, in a thread; do not wait long for it."""
         from mcpearl.telemetry.sdk import left_to_flush
 
         flush = left_to_flush()
@@ -79,7 +79,7 @@ class Running(Composing):
 
     @asynccontextmanager
     async def _up(self) -> AsyncIterator[Any]:
-        """Hear what other processes publish, and hold the lifespan."""
+        """Listen to what other processes publish, and hold the lifespan."""
         async with AsyncExitStack() as stack:
             subscriptions = self.core.subscriptions
             if self.shared is not None:
@@ -152,6 +152,6 @@ class Running(Composing):
 
 
 def _named(name: str) -> Shown:
-    """Return what shows a part that has no states of its own."""
+    """Return a function that shows a part without states of its own."""
     nodes = (Node(name=name, state="running"),)
     return lambda: nodes

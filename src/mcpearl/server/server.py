@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
-    # They take longer to load than most servers to start.
+    # These take longer to load than most servers take to start.
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         ServableWire
     ) = Any
@@ -90,7 +90,7 @@ class Server(Operating, Running):
         icons: Images that stand for it.
         instructions: How a model should use it; clients may put it into their prompt.
         handler: Answers requests instead of the functions that decorators register: a `Handler` with
-            a method for each request, or a `Dispatcher` that is given every call.
+            a method for each request, or a `Dispatcher` that receives every call.
         lifespan: Returns an async context manager, entered before the first client is served and left
             after the last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
@@ -109,24 +109,24 @@ class Server(Operating, Running):
         keepalive: When a silent session is pinged; None turns pings off.
         mask_errors: Keep the text of unexpected exceptions from clients.
         state_keys: Keys of 32 bytes that seal the state of calls that ask the client. The
-            first one seals, all of them open. Give the same to every process that serves the same
-            clients, here or as `MCPEARL_STATE_KEYS`; without any, one is made up.
+            first one seals, all of them open. Every process that serves the same clients needs the
+            same keys, here or as `MCPEARL_STATE_KEYS`; by default there is one random key.
         state_ttl: Seconds a client may take to answer before the call has to start again.
         state_store: Keeps what handlers put into `Context.session`; in memory by default.
-        lenient: Take arguments as models send them by mistake: `"3"` for a number, `"true"` for a
+        lenient: Accept arguments that models send by mistake: `"3"` for a number, `"true"` for a
             boolean, JSON text for a list or object. A tool may have its own `lenient`.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
             not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
-            less each; more is refused. It is for each process. By default a quarter of the machine's
-            memory, 2 GiB at most, which `workers` divide.
+            less each; more is refused. It applies to each process. By default a quarter of the
+            machine's memory, 2 GiB at most, divided among `workers`.
         observer: Notified of calls, connections and bounds; one `Observer`, or several.
         telemetry: What is exported with OpenTelemetry; False for nothing. By default everything but
             contents, if its SDK is loaded or environment variables say where to export to.
         log: `json` for log records as JSON objects with the ids of their calls, `text` for readable
             lines; what `app.run` shows on stderr if the application has not configured logging.
-        rate: How often each caller may call; over it a call is refused, with the time to wait.
+        rate: How often each caller may call; further calls are refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
         receipts: Where every call is recorded, so that later changes show: a folder, or `Receipts`.
         isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
@@ -272,7 +272,7 @@ class Server(Operating, Running):
     def measure(self) -> "Measuring":
         """Count calls, connections and bounds from now on; call it before serving.
 
-        `app.run("http", metrics="/metrics")` does.
+        `app.run("http", metrics="/metrics")` does this.
         """
         if self.measuring is None:
             from mcpearl.server.measuring import Measuring
@@ -308,7 +308,7 @@ class Server(Operating, Running):
         return function
 
     def _have_tasks(self) -> None:
-        """Have the extension for tasks, if there is none yet."""
+        """Add the extension for tasks, if there is none yet."""
         from mcpearl.server.tasks.extension import TasksExtension
 
         if not any(isinstance(each, TasksExtension) for each in self._extensions):
@@ -318,7 +318,7 @@ class Server(Operating, Running):
             self._compose()
 
     def _have_isolation(self) -> "Isolation":
-        """Return what runs isolated tools, made with the first of them."""
+        """Return the object that runs isolated tools; it is made for the first of them."""
         if self.isolation is None:
             from mcpearl.server.isolation.isolation import Isolation
 
@@ -327,7 +327,7 @@ class Server(Operating, Running):
         return self.isolation
 
     def _compose(self) -> None:
-        """Put extensions and middleware around what answers calls."""
+        """Put extensions and middleware around the dispatcher."""
         dispatcher = self._dispatcher
         if self._extensions:
             from mcpearl.server.extensions import ExtendedDispatcher
@@ -338,7 +338,7 @@ class Server(Operating, Running):
         )
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
-        """Put limits around what answers calls, and have calls recorded."""
+        """Put limits around the dispatcher, and record calls."""
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
@@ -358,7 +358,7 @@ class Server(Operating, Running):
         self._compose()
 
     def _meters(self) -> "dict[str, Meter]":
-        """Return what counts calls against rates, by what is limited."""
+        """Return the meters that count calls against rates, by what they limit."""
         meters = {tool.definition.name: tool.meter for tool in self._registry.tools.values()}
         if self._throttle is not None:
             meters[""] = self._throttle.meter
@@ -384,7 +384,7 @@ class Server(Operating, Running):
         return connection
 
     def asgi(self, **options: Unpack[AsgiOptions]) -> "Endpoint":
-        """Return the ASGI application that serves this server, at `/mcp` unless `path` says else.
+        """Return the ASGI application that serves this server, at `/mcp` unless `path` says otherwise.
 
         Serve it with any ASGI server, or mount it in Starlette or FastAPI; see `Endpoint`.
 
@@ -396,7 +396,7 @@ class Server(Operating, Running):
         return make_endpoint(self, **options)
 
     def run(self, *wires: "str | ServableWire", **options: Unpack[WireOptions]) -> None:
-        """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code.
+        """Serve until input ends or a signal arrives. Blocks; see `serve` for async code.
 
         >>> app.run()                                        # stdio
         >>> app.run("http", port=8000)                       # one wire, with its options

@@ -1,7 +1,7 @@
 """A legacy client as the application sees it outside of calls.
 
-A `Session` is a handle, made when it is needed; the connection owns everything. What it says and asks
-goes through a `Context` whose call is not a request: it belongs to the session, and ends with it.
+A `Session` is a handle, made when it is needed; the connection owns everything. Its messages go through a
+`Context` whose call is not a request of the client: it belongs to the session, and ends with it.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def client(self) -> Implementation | None:
-        """Name and version of the client, as it gave them."""
+        """Name and version of the client, as it declared them."""
         return self._caller.client
 
     @property

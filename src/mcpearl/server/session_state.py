@@ -57,7 +57,7 @@ class SessionState:
         return await self._store.delete(self._owner, key)
 
     async def keys(self) -> list[str]:
-        """Return the keys there are values under."""
+        """Return the keys of all values."""
         return await self._store.keys(self._owner)
 
     async def clear(self) -> None:
@@ -68,7 +68,7 @@ class SessionState:
 def session_state(
     store: StateStore, session_id: str | None, principal: "Principal | None"
 ) -> SessionState:
-    """Return the state of a client; raises `LookupError` if nothing tells it from others."""
+    """Return the state of a client; raises `LookupError` if it has neither session nor principal."""
     if session_id is not None:
         return SessionState(store, f"session {session_id}")
     if principal is not None:

@@ -75,7 +75,7 @@ class SessionSubscriptions:
         self._core.subscriptions.unsubscribe(self._own(), uri)
 
     def adopt(self, uris: Iterable[str]) -> None:
-        """Be subscribed to these resources and no others, as another process has the session."""
+        """Subscribe to these resources and no others, as another process has stored the session."""
         held = set(self._core.subscriptions.spelled(self._own()))
         wanted = set(uris)
         for uri in held - wanted:

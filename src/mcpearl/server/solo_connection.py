@@ -1,4 +1,4 @@
-"""Requests without a session: what a server has instead of a connection to one client."""
+"""Requests without a session: they share one object instead of a connection for each client."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger("mcpearl.server")
 
 
 class SoloConnection(CallEnd):
-    """Requests without a session, of many clients: each stands for itself.
+    """Self-contained requests of many clients, without a session.
 
     Args:
         core: What the server's connections share.
@@ -99,11 +99,11 @@ class SoloConnection(CallEnd):
         raise ConnectionLost(f"`{method}` cannot be sent: this client has no session")
 
     def tell(self, message: bytes) -> bool:
-        """Send nothing: without a session there is no way to a client but the answers to its calls."""
+        """Send nothing: without a session only the answers to its calls reach a client."""
         return False
 
     def reserve(self, uri: str) -> None:
-        """Refuse: without a session there is nothing to subscribe with but `subscriptions/listen`."""
+        """Refuse: without a session a client subscribes with `subscriptions/listen`."""
         raise LimitReached(f"{uri!r} cannot be subscribed to: this client has no session")
 
     def subscribe(self, uri: str) -> None:

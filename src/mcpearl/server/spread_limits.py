@@ -1,8 +1,9 @@
-"""Rates over all processes of a deployment, without a command of the store on the path of a call.
+"""Rates over all processes of a deployment, without a command to the store during a call.
 
-Every process counts its own calls and refuses what is over. Ten times a second what was used goes to the
-store, and what all processes have used comes back. A caller whose calls land everywhere may so make more
-calls at first, at most one burst for each process; they are counted, and it waits for them later.
+Every process counts its own calls and refuses those over the rate. Ten times a second it reports them to
+the store and learns what all processes together have counted. So a caller whose calls are spread over the
+processes may make more calls at first, at most one burst per process; they are counted, and the caller
+has to wait longer later.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class SpreadLimits:
         self._used = asyncio.Event()
 
     def spread(self) -> None:
-        """Have every meter note its calls."""
+        """Let every meter note its calls."""
         new = [meter for meter in self._meters().values() if not meter.is_spread]
         for meter in new:
             meter.spread(self._used.set)
@@ -67,7 +68,7 @@ class SpreadLimits:
         try:
             owed = await self._store.spend(name, meter.interval, calls)
         except StoreUnavailable:
-            return  # each process counts for itself meanwhile
+            return  # meanwhile each process counts for itself
         for key, seconds in zip(spent, owed, strict=True):
             meter.owe(key, seconds)
 

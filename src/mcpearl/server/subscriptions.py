@@ -1,8 +1,8 @@
-"""Which client wants to hear of what: an index from URI and kind of list to subscribers, in both eras.
+"""The subscribers of a server in both eras, indexed by URI and by kind of list.
 
 A change is encoded once per spelling of its URI. Legacy subscribers get the same bytes; a modern
-listener's copy carries its subscription id, put in by splicing. A subscriber that ends takes all its
-entries along.
+listener's copy carries its subscription id, which is spliced in. When a subscriber ends, all its entries
+are removed.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Announcement:
         self.plain = codec.encode_notification(method, self._body)
 
     def tagged(self, meta: bytes) -> bytes:
-        """The same for one subscription of the modern era."""
+        """Return the notification for one subscription of the modern era."""
         return codec.encode_notification(self._method, codec.splice(meta, self._body))
 
 
@@ -94,12 +94,12 @@ class Subscriber:
         self._size = size
 
     def let_go(self, uri: str) -> None:
-        """Count one URI less."""
+        """Stop counting one URI."""
         self._size -= _size_of(uri)
         self._holding.resize(self._size)
 
     def release(self) -> None:
-        """Count nothing any more."""
+        """Stop counting."""
         self._size = 0
         self._holding.release()
 
@@ -132,7 +132,7 @@ class Subscriptions:
         self._by_uri.setdefault(normal, {})[subscriber] = uri
 
     def unsubscribe(self, subscriber: Subscriber, uri: str) -> None:
-        """End the interest in one resource; none is fine too."""
+        """End the interest in one resource, if there is any."""
         uri = normal_uri(uri)
         if uri in subscriber.uris:
             subscriber.uris.discard(uri)
@@ -248,7 +248,7 @@ def _update(spelled: str, position: str | None) -> Announcement:
 
 
 def granted(asked: SubscriptionFilter, has: Any) -> SubscriptionFilter:
-    """The part of a filter this server can honour; `has` tells its capabilities."""
+    """Return the part of a filter that this server supports; `has` checks its capabilities."""
     resources = asked.resource_subscriptions
     return SubscriptionFilter(
         tools_list_changed=_both(asked.tools_list_changed, has("tools.list_changed")),
@@ -263,7 +263,7 @@ def _both(asked: bool | None, offered: bool) -> bool | None:
 
 
 def followed(honoured: SubscriptionFilter) -> list[str]:
-    """The lists a filter names."""
+    """Return the kinds of lists that a filter names."""
     wanted = {
         "tools": honoured.tools_list_changed,
         "prompts": honoured.prompts_list_changed,

@@ -1,4 +1,4 @@
-"""What passes between a server and its clients beside calls: notifications, and sessions that begin."""
+"""Notifications between a server and its clients, and functions for sessions that begin."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
@@ -50,7 +50,7 @@ class Telling(Registering):
     def on_notification(self, method: str, /) -> Callable[[NoticeListener], NoticeListener]: ...
 
     def on_notification(self, which: NoticeListener | str, /) -> Any:
-        """Call a function with what clients notify.
+        """Call a function with the notifications of clients.
 
         >>> @app.on_notification("notifications/roots/list_changed")
         ... async def changed(notice, caller):

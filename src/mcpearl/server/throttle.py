@@ -1,7 +1,7 @@
-"""Refusing calls before they cost anything: over a rate, or when the server does not keep up.
+"""Refuses calls before they cost anything: over a rate, or when the server does not keep up.
 
-It stands in front of the middleware and the dispatcher, and only where a limit is set: without one a
-call passes nothing of this.
+It stands in front of the middleware and the dispatcher, and only where a limit is set: without a limit,
+no call passes through this code.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
 KeyOf = Callable[[Call], Hashable]
-# Requests that are answered however far behind the server is: they cost nothing, or end what others cost.
-# A client that polls its task is not a new call either, and must get to know how it stands.
+# Requests that are answered however far behind the server is: they cost nothing, or end other work.
+# Polling a task is not a new call either, and its client must learn the task's state.
 _SPARED = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
 
 
@@ -49,7 +49,7 @@ class Throttle:
         rate: How often each caller may call.
         shedding: When calls are refused because of load.
         pool: The threads of handlers, which may fall behind.
-        turns: Of the clients on sockets.
+        turns: The turns of clients on sockets.
         bounded: Called with the name of a limit that was reached, and what was refused.
     """
 
@@ -65,7 +65,7 @@ class Throttle:
         self._key_of = None if rate is None else key_of(rate.by)
         self._shedding = shedding
         self._bounded = bounded
-        self._overload = self._overloaded()  # to be sent; one that is raised is made anew
+        self._overload = self._overloaded()  # sent as it is; raised ones are new
         self.congestion: Congestion | None = None
         if shedding is not None:
             most = shedding.queue
@@ -78,7 +78,7 @@ class Throttle:
             self.congestion.start()
 
     def stop(self) -> None:
-        """Watch the loop no more."""
+        """Stop watching the loop."""
         if self.congestion is not None:
             self.congestion.stop()
 
@@ -91,8 +91,8 @@ class Throttle:
         if self.meter.limit.by == "principal" and not self.meter.is_shared:
 
             def limited_by_principal(call: Call, ctx: Context) -> Answering:
-                # Every call passes here. Where callers are not told apart, calls are short, as on stdio:
-                # while they have used nothing, they are counted without calling a function.
+                # Every call passes here. Anonymous callers, as on stdio, make short calls: while they
+                # have used nothing, they are counted without calling a function.
                 principal = call.caller.principal
                 if principal is None and anonymous[0] < (now := clock.monotonic()):
                     anonymous[0] = now + interval
@@ -123,7 +123,7 @@ class Throttle:
         is_behind, refusal = congestion.is_behind, self.refusal
 
         def gate(method: str) -> None:
-            # Every call passes here, so the usual case is looked at without a call.
+            # Every call passes here, so the usual case is checked without calling a function.
             if clock.monotonic() < congestion.fine_until and not congestion.refusing:
                 return
             if is_behind() and refusal(method) is not None:
@@ -145,7 +145,7 @@ class Throttle:
 
 
 def key_of(by: By) -> KeyOf:
-    """Return the function that tells callers apart."""
+    """Return the function that identifies callers."""
     keys: dict[By, KeyOf] = {
         "principal": attrgetter("caller.principal"),
         "client": _client,
@@ -155,7 +155,7 @@ def key_of(by: By) -> KeyOf:
 
 
 def _client(call: Call) -> Hashable:
-    """Return the client a token was issued to, or else the name a client goes by."""
+    """Return the client that a token was issued to, or else the name that the client declared."""
     caller = call.caller
     client_id: str | None = getattr(caller.principal, "client_id", None)
     if client_id is not None:

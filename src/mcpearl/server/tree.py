@@ -1,8 +1,8 @@
 """The supervision tree of a server: the bus, the functions in the background, the wires.
 
-Parts that have their own way to go on (the connections of upstreams, keepers, what exports) are shown in
-it. It stands while the server runs, whatever it is served on. What is not in it, and what a failure of
-each part costs, is the table "who restarts, what is lost" in `docs/architecture.md`.
+Parts that recover by themselves (the connections of upstreams, keepers, exporters) are shown in it. The
+tree exists while the server runs, on any wire. The table "Who restarts, what is lost" in
+`docs/architecture.md` lists what is not in it, and what a failure of each part costs.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcpearl.stores.shared import SharedStore
 
 Shown = Callable[[], Iterable[Node]]
-_MARGIN = 5.0  # seconds beside their own time that parts have to stop within their supervisor's
+_MARGIN = 5.0  # seconds that a supervisor adds to the time its parts have to stop
 
 
 class ServerTree:
@@ -40,14 +40,14 @@ class ServerTree:
         return replace(tree, children=(*tree.children, *more))
 
     def show(self, shown: Shown) -> Callable[[], None]:
-        """Have the tree include parts that look after themselves; return a function that ends this."""
+        """Include parts that recover by themselves in the tree; return a function that ends this."""
         self._shown.append(shown)
         return partial(self._shown.remove, shown)
 
     def add_background(
         self, run: Callable[[], Awaitable[Any]], name: str | None, restart: Restart, shutdown: float
     ) -> None:
-        """Have a coroutine function run while the server does."""
+        """Run a coroutine function while the server runs."""
         if self.root.tree().state == "running":
             raise RuntimeError("a function in the background is registered before the server runs")
         name = name or str(getattr(run, "__name__", type(run).__name__))
@@ -56,7 +56,7 @@ class ServerTree:
         self._background.append(Child(name, run, restart=restart, shutdown=shutdown))
 
     async def start(self, bus: Bus, missed: Callable[[], None]) -> None:
-        """Bring up what handlers rely on; `missed` is called when the bus may have lost messages."""
+        """Start what handlers rely on; `missed` is called when the bus may have lost messages."""
         await self.root.start()
         try:
             await self.root.add(Child("bus", BusPart(bus, missed)))
@@ -107,7 +107,7 @@ class BusPart:
         self._was_up = False
 
     async def start(self) -> None:
-        """Join the bus; when that is not the first time, what was published meanwhile is missing."""
+        """Join the bus. After a failure, report that messages published meanwhile were missed."""
         await self._bus.start()
         if self._was_up:
             self._missed()

@@ -1,4 +1,4 @@
-"""What a server has for HTTP beside MCP: routes, health checks, and whether it is draining."""
+"""What a server offers over HTTP beside MCP: routes, health checks, and whether it is draining."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ class WebPages:
         self.routes: dict[str, PageRoute] = {}
         self.checks: list[HealthCheck] = []
         self.draining = False
-        self.board: WorkerBoard | None = None  # where workers say whether they are ready
-        self.number = 0  # which of them this process is
-        self.consoles: dict[Any, Any] = {}  # by their options; they outlive the wires they are on
+        self.board: WorkerBoard | None = None  # where workers report whether they are ready
+        self.number = 0  # the number of this worker
+        self.consoles: dict[Any, Any] = {}  # by their options; they outlive the wires
 
     def add(self, route: "PageRoute") -> None:
         """Add a route."""

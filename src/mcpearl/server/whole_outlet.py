@@ -1,4 +1,4 @@
-"""The outlet of a connection that carries everything: an answer is a message like others."""
+"""The outlet of a connection that carries all messages of a client, answers among them."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,7 +8,7 @@ from mcpearl.transports.transport import Transport
 
 
 class WholeOutlet:
-    """Sends answers by the transport of their connection.
+    """Sends answers through the transport of their connection.
 
     Args:
         transport: Carries the client's messages.
@@ -44,7 +44,7 @@ class WholeOutlet:
 
     @property
     def session_id(self) -> str | None:
-        """The id of the session; on wires whose connection is the session, one made up for it."""
+        """The id of the session; on wires whose connection is the session, a random one."""
         if self._session_id is None and not isinstance(self._transport, NullTransport):
             self._session_id = self._transport.session_id or clock.token(24)
         return self._session_id
@@ -53,4 +53,4 @@ class WholeOutlet:
         """Wait for nothing: the connection knows whether its client reads."""
 
     def send_away(self, retry_ms: int) -> None:
-        """Do nothing: there is no response to hang up on."""
+        """Do nothing: there is no response to end early."""

@@ -185,7 +185,7 @@ class Annotations(Wire, kw_only=True):
 
 
 # msgspec reads floats with large exponents a hundred times slower than `float` does, and short ones
-# eight times faster. So what is long is left to `float`: its time is linear with a small factor.
+# eight times faster. So long JSON is read with `float`, whose time is linear with a small factor.
 _LONG = 4096
 
 

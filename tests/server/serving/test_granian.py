@@ -302,16 +302,17 @@ async def test_two_that_share_a_port(marks: Marks, certificate: Path) -> None:
     async with serving(
         make_app(marks), server="granian", certificate=str(certificate), reuse_port=True
     ) as raw:
+        second = Marks()
         other = asyncio.create_task(
-            make_app(Marks()).serve(
+            make_app(second).serve(
                 Http(server="granian", port=raw.port, certificate=str(certificate), reuse_port=True)
             )
         )
-        await asyncio.sleep(0.3)
-        assert not other.done()
+        await eventually(lambda: second.lifespan == ["up"])
         for _ in range(10):
             async with client(f"https://127.0.0.1:{raw.port}/mcp", certificate) as mine:
                 assert await text(mine, "echo", text="either") == "either"
+        assert not other.done()
         other.cancel()
         await asyncio.wait([other])
 

@@ -1,1 +1,1 @@
-"""Servers made of parts: other servers and handlers, mounted under names, and what is changed of them."""
+"""Servers made of parts: other servers and handlers that are mounted under names, and their rewrites."""

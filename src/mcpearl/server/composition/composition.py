@@ -1,7 +1,7 @@
 """The dispatcher of a server with parts: it finds the part that a call is for, and joins their lists.
 
-Tools and prompts of a part are known by joint names (`weather__forecast`). Resources keep their URIs;
-where two parts have the same one, the later part's is spelled `name+uri`, which every part answers to.
+Tools and prompts of a part have joint names (`weather__forecast`). Resources keep their URIs; if two
+parts have the same URI, that of the later part is written `name+uri`, a form every part accepts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ _MOST_TAKERS = 1000  # methods that are remembered
 
 
 class Composition:
-    """What answers the calls of a server in which others are mounted.
+    """The dispatcher of a server in which others are mounted.
 
     Args:
         own: Answers what no part has.
@@ -77,18 +77,18 @@ class Composition:
         return self._mounts
 
     def add(self, mount: Mount) -> None:
-        """Have a part answer from now on."""
+        """Let a part answer from now on."""
         self._mounts[mount.name] = mount
         self.index.doubt()
 
     def remove(self, name: str) -> Mount:
-        """Have a part answer nothing new."""
+        """Remove a part; it answers no new calls."""
         mount = self._mounts.pop(name)
         self.index.doubt()
         return mount
 
     def promise(self, capabilities: ServerCapabilities) -> None:
-        """Announce these from now on, whatever the parts can do at the moment."""
+        """Announce these from now on, even while no part has them."""
         self._announced = joined(self._announced, [capabilities])
 
     # What it is asked
@@ -136,7 +136,7 @@ class Composition:
         return any(m.rewrite.scopes or m.part.dispatcher.scoped for m in self._mounts.values())
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Return the scopes it takes to use what a request names."""
+        """Return the scopes that a caller needs for what a request names."""
         found = self.index.find(method, name)
         if found is None:
             return self._own.scopes_of(method, name)
@@ -152,7 +152,7 @@ class Composition:
         return scopes
 
     def tool(self, name: str) -> Tool | None:
-        """Return a tool's definition, where it is at hand."""
+        """Return a tool's definition, if it is known without asking a part."""
         found = self.index.tool(name)
         if found is not None:
             definition: Tool | None = found.definition
@@ -175,7 +175,7 @@ class Composition:
     # Calls
 
     def dispatch(self, call: Call, ctx: Context) -> Answering:
-        """Have the part that a call is for answer it."""
+        """Pass a call to the part that it is for."""
         answer = self._answers.get(call.method)
         return self._other(call, ctx) if answer is None else answer(call, ctx)
 
@@ -213,7 +213,7 @@ class Composition:
         return self._read_spelled(call, ctx, found)
 
     async def _read_spelled(self, call: Call, ctx: Context, found: Exposed) -> Result | Encoded:
-        """Read a resource that its part knows by another URI, which the contents then have."""
+        """Read a resource that its part knows by another URI; the result has the client's URI."""
         uri = call.params.uri
         answer = await found.mount.dispatch(call, ctx, replace(call.params, uri=found.inner))
         if isinstance(answer, Encoded):
@@ -266,7 +266,7 @@ class Composition:
         return self._pass_on(call, ctx)
 
     async def _pass_on(self, call: Call, ctx: Context) -> Result | Encoded:
-        """Have the first part answer that knows a method: one that does not has done nothing."""
+        """Return the answer of the first part that knows the method; the others have done nothing."""
         method = call.method
         passing = [mount for mount in self._mounts.values() if mount.part.is_upstream]
         found = self._takers.get(method)
@@ -325,7 +325,7 @@ class _Mirrored(Mapping[str, Mapping[Path, str]]):
     def __contains__(self, name: object) -> bool:
         known = self._index.tools.get(name)  # type: ignore[call-overload]
         if known is not None and not known.mount.part.dispatcher.mirrored:
-            return False  # as of most parts, whatever the tool
+            return False  # the part mirrors nothing, as most do
         return isinstance(name, str) and bool(self._found(name))
 
     def __getitem__(self, name: str) -> Mapping[Path, str]:

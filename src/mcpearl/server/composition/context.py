@@ -35,7 +35,7 @@ class PartContext(Context[Any]):
         self._other_peer = peer
         self._progress = None
 
-    # A call that becomes a task goes on with another call and peer, which the outer context has.
+    # A call that becomes a task continues with another call and peer, which the outer context has.
 
     @property
     def _call(self) -> Call:  # type: ignore[override]
@@ -57,11 +57,11 @@ class PartContext(Context[Any]):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What middleware and handlers leave for each other, also those of the outer server."""
+        """Values that middleware and handlers share, including those of the outer server."""
         return self._outer.state
 
     def takes_encoded(self) -> bool:
-        """Whether nothing looks at the result, neither in the part nor in the outer server."""
+        """Whether nothing reads the result, neither in the part nor in the outer server."""
         return self._core.takes_encoded and self._outer.takes_encoded()
 
     def _rounds(self) -> Any:

@@ -1,7 +1,7 @@
-"""Which part has what: from the names and URIs clients use to the parts, and back.
+"""Maps the names and URIs that clients use to the parts, and back.
 
-The index is made of the parts' catalogs when it is first needed after a change. Parts that do not say
-what they offer are found by the beginning of a name, and by what was seen in their lists.
+The index is built from the parts' catalogs when it is first needed after a change. Parts without a
+catalog are found by the prefix of a name, and by what was seen in their lists.
 """
 
 from collections.abc import Container, Mapping
@@ -18,7 +18,7 @@ _KIND_OF: dict[str, Kind] = {"tools/call": "tools", "prompts/get": "prompts"}
 
 
 class Index:
-    """What is found where.
+    """The index of one server.
 
     Args:
         own: What the outer server itself offers, as far as that is known.
@@ -30,11 +30,11 @@ class Index:
         self._mounts = mounts
         self._stale = True
         self.tools: dict[str, Exposed] = {}
-        """The tools of the parts, by the names clients use; empty while it has to be made again."""
+        """The tools of the parts, by the names clients use; empty while the index has to be rebuilt."""
         self._tools: dict[str, Exposed] = {}
         self._prompts: dict[str, Exposed] = {}
-        self._own_names: dict[Kind, frozenset[str] | None] = {}  # None where it does not say
-        self._unknown: dict[Kind, list[Mount]] = {}  # parts that do not say what they offer
+        self._own_names: dict[Kind, frozenset[str] | None] = {}  # None where that is not known
+        self._unknown: dict[Kind, list[Mount]] = {}  # parts without a catalog
         self._own_templates: list[UriTemplate] = []
         self._resources: dict[str, Exposed] = {}  # by URI in its normal form
         self._templates: dict[str, tuple[UriTemplate | None, Exposed]] = {}
@@ -42,7 +42,7 @@ class Index:
         self._schemes: dict[str, Mount | None] = {}  # the one mount with resources of a scheme
 
     def doubt(self) -> None:
-        """Take note that something changed. Safe from any thread."""
+        """Note that something changed. Safe from any thread."""
         self._stale = True
         self.tools = {}
 
@@ -104,20 +104,20 @@ class Index:
         return None if mount is None else mount.expose("resources", inner, uri, None)
 
     def _owns(self, uri: str) -> bool:
-        """Whether the server itself has a resource, as far as it says."""
+        """Whether the server itself has a resource, as far as that is known."""
         if uri in (self._own_names["resources"] or ()):
             return True
         return any(template.match(uri) is not None for template in self._own_templates)
 
     def _only_unknown(self) -> Mount | None:
-        """Return the one part that does not say which resources it has, if the server itself does."""
+        """Return the only part without a catalog of resources, if the server itself has one."""
         unknown = self._unknown["resources"]
         return (
             unknown[0] if self._own_names["resources"] is not None and len(unknown) == 1 else None
         )
 
     def _unlisted(self, kind: Kind, name: str) -> Exposed | None:
-        """Return what a part may have that does not say what it offers."""
+        """Return an entry that a part without a catalog may have."""
         unknown, own = self._unknown[kind], self._own_names[kind]
         if not unknown or (own is not None and name in own):
             return None
@@ -154,7 +154,7 @@ class Index:
                 self.doubt()
                 self._refresh()
             return self._inner.get(key)
-        # Its list says something else than its catalog: to this caller, for example.
+        # Its list differs from its catalog: for this caller, for example.
         if found is not None:
             return mount.expose(kind, inner, found.outer, source)
         if not mount.part.is_open:
@@ -178,7 +178,7 @@ class Index:
             self.tools = {}
 
     def _look_at_own(self) -> None:
-        """Note what the server itself has, and which parts do not say what they have."""
+        """Note what the server itself has, and which parts have no catalog."""
         for kind in KINDS:
             own = getattr(self._own, kind)()
             keys = None if own is None else frozenset(_key(each) for each in own)
@@ -277,7 +277,7 @@ def _template(text: str) -> UriTemplate | None:
     try:
         return UriTemplate(text)
     except ValueError:
-        return None  # it can be listed, but nothing can be found by it
+        return None  # it can be listed, but no URI matches it
 
 
 def _specificity(template: UriTemplate | None) -> Any:
@@ -307,19 +307,19 @@ class JointCatalog:
         self._index = index
 
     def tools(self) -> list[Any] | None:
-        """Return all tools, or None if some part does not say."""
+        """Return all tools, or None if some part has no catalog."""
         return self._all("tools", self._own.tools())
 
     def prompts(self) -> list[Any] | None:
-        """Return all prompts, or None if some part does not say."""
+        """Return all prompts, or None if some part has no catalog."""
         return self._all("prompts", self._own.prompts())
 
     def resources(self) -> list[Any] | None:
-        """Return all resources, or None if some part does not say."""
+        """Return all resources, or None if some part has no catalog."""
         return self._all("resources", self._own.resources())
 
     def templates(self) -> list[Any] | None:
-        """Return all resource templates, or None if some part does not say."""
+        """Return all resource templates, or None if some part has no catalog."""
         return self._all("templates", self._own.templates())
 
     def _all(self, kind: Kind, own: Any) -> list[Any] | None:

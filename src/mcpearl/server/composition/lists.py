@@ -1,7 +1,7 @@
 """The lists of a server and its parts as one list, page by page.
 
-A page is filled from one part after the other, so that many parts with few entries are one page. A part
-that cannot list costs its own entries; the result says which, in `_meta`.
+A page is filled from one part after the other, so that many parts with few entries fit on one page. If a
+part cannot list, only its entries are missing; `_meta` of the result names the part.
 """
 
 import logging
@@ -33,7 +33,7 @@ class _List(NamedTuple):
     member: str
     """The member of the result with the entries."""
     key: str
-    """The member of an entry that it is known by."""
+    """The member that identifies an entry."""
     capability: str
 
 
@@ -64,7 +64,7 @@ class _Joining:
         self._ctx = ctx
         self._ttl: int | None = None
         self._scope: Any = "public"
-        self._hints = True  # whether every page said for how long it keeps
+        self._hints = True  # whether every page had caching hints
 
     async def take(self, mount: Mount | None, cursor: str | None) -> str | None:
         """Add a page of the server itself (None) or of a part; return the cursor of its next."""

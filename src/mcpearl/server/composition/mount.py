@@ -1,4 +1,4 @@
-"""One part of a server under its name: its life, the names it has for clients, and its calls."""
+"""One part of a server under its name: its lifetime, its names for clients, and its calls."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ else:
 logger = logging.getLogger("mcpearl.server")
 KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
 MAX_LEARNED = 10_000
-"""Entries of one kind that are remembered of a part that does not say what it offers."""
+"""Entries of one kind that are remembered of a part without a catalog."""
 
 
 class Exposed(Struct, eq=False):
@@ -44,7 +44,7 @@ class Exposed(Struct, eq=False):
     scopes: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
     plain: bool = True
-    """Whether a call needs no look at scopes, visibility or arguments."""
+    """Whether a call needs no check of scopes, visibility or arguments."""
 
     def visible(self, ctx: Context) -> bool:
         """Whether the caller is offered this."""
@@ -78,7 +78,7 @@ class Mount:
         number: Its place in lists; they only grow.
         part: What is mounted.
         core: What the connections of the outer server share.
-        rewrite: What is changed of it.
+        rewrite: Changes to what it offers.
         prefix: Whether the names of its tools and prompts begin with its own.
         changed: Called with the kind of list that changed.
         updated: Called with the URI of a resource that changed.
@@ -131,7 +131,7 @@ class Mount:
 
     @property
     def rewrite(self) -> Rewrite:
-        """What is changed of the part. Set it to change that at run time; clients are notified."""
+        """Changes to what the part offers. Set it to replace them at run time; clients are notified."""
         return self._rewrite
 
     @rewrite.setter
@@ -141,7 +141,7 @@ class Mount:
             self.list_changed(kind)
 
     def expose(self, kind: Kind, inner: str, outer: str, source: Any) -> Exposed | None:
-        """Return what the part offers as clients see it; None for what is hidden from all.
+        """Return an entry of the part as clients see it; None if it is hidden from all.
 
         Args:
             kind: `tools`, `prompts`, `resources` or `templates`.
@@ -180,7 +180,7 @@ class Mount:
                 )
 
     def learn(self, kind: Kind, inner: str, source: Any) -> bool:
-        """Remember an entry of a part that does not say what it offers; whether it is a new one.
+        """Remember an entry of a part without a catalog; return whether it is new.
 
         Args:
             kind: `tools`, `prompts`, `resources` or `templates`.
@@ -197,7 +197,7 @@ class Mount:
     # Changes in the part
 
     def list_changed(self, kind: str) -> None:
-        """Take note that the part's lists changed.
+        """Note that the part's lists changed.
 
         Args:
             kind: `tools`, `prompts` or `resources`.
@@ -205,7 +205,7 @@ class Mount:
         self._changed(kind)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell subscribers, under both spellings of the URI.
+        """Notify subscribers, under both spellings of the URI.
 
         Args:
             uri: The resource's URI at the part.
@@ -248,7 +248,7 @@ class Mount:
                 return
             logger.error("`%s` cannot be started: %s", self.name, error)
             starting.set_exception(error)
-            starting.exception()  # a waiter gets it too; there need not be one
+            starting.exception()  # marks it as retrieved: there may be no waiter
 
     async def _settle(self) -> None:
         """Let calls in flight finish within the grace period."""
@@ -272,7 +272,7 @@ class Mount:
     async def dispatch(
         self, call: Call, ctx: Context, params: Any, peer: Peer | None = None
     ) -> Result | Encoded:
-        """Have the part answer a call, with params that have its own names.
+        """Let the part answer a call, with params that have its own names.
 
         Args:
             call: The call as the outer server has it.

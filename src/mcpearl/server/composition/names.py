@@ -9,7 +9,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_name(name: str, taken: Container[str]) -> None:
-    """Refuse a name that cannot stand in front of another, or is taken."""
+    """Refuse a name that cannot be a prefix, or is taken."""
     if not isinstance(name, str):
         raise TypeError(
             f"the first argument of `mount` is a name, not {name!r}: `app.mount('weather', other)`"

@@ -1,7 +1,7 @@
-"""What can be mounted in a server: another server of this process, a handler, or what is elsewhere.
+"""What can be mounted in a server: another server of this process, a handler, or a remote server.
 
-A `Part` answers calls as a dispatcher does, and has a life of its own. Servers at addresses and server
-processes are parts too; they are made in `mcpearl.gateway`, which knows clients.
+A `Part` answers calls as a dispatcher does, and is started and stopped. Servers at addresses and server
+processes are parts too; `mcpearl.gateway` makes them, since it knows clients.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Enclosing(Protocol):
-    """A server in which another one is mounted, as that one sees it. Safe from any thread."""
+    """The outer server, as a server mounted in it sees it. Safe from any thread."""
 
     def list_changed(self, kind: str) -> None:
-        """Take note that the lists of a kind changed: `tools`, `prompts`, `resources`, `completions`."""
+        """Note that the lists of a kind changed: `tools`, `prompts`, `resources`, `completions`."""
         ...
 
     def resource_updated(self, uri: str) -> None:
-        """Take note that a resource changed."""
+        """Note that a resource changed."""
         ...
 
     def is_followed(self, uri: str) -> bool:
@@ -75,12 +75,12 @@ class Part(Protocol):
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """What is asked about capabilities, scopes and methods, as it is at the moment."""
+        """The part's current dispatcher, which knows capabilities, scopes and methods."""
         ...
 
     @property
     def dispatch(self) -> Dispatch:
-        """What answers calls, with the part's own middleware around it, as it is at the moment."""
+        """The function that currently answers calls, with the part's own middleware around it."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class Part(Protocol):
         ...
 
     def core(self, outer: "ServerCore") -> "ServerCore":
-        """Return what contexts inside the part have as their server."""
+        """Return the core for contexts inside the part."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[Any]:
@@ -130,10 +130,10 @@ class Part(Protocol):
 
 
 class ReachPart(Protocol):
-    """Makes a part of whatever names a server elsewhere; behind the door `server.mount`."""
+    """Makes a part for a remote server, from its address or command; behind the door `server.mount`."""
 
     def __call__(self, name: str, other: Any) -> Part:
-        """Return the part. Raises `TypeError` or `ValueError` for what cannot be reached."""
+        """Return the part. Raises `TypeError` or `ValueError` if it does not name a server."""
         ...
 
 
@@ -161,7 +161,7 @@ class RegistryCatalog:
 
 
 class UnknownCatalog:
-    """The catalog of a handler, which may offer something else to each caller."""
+    """The catalog of a handler, which may offer different things to each caller."""
 
     def tools(self) -> None:
         """Return None: only the handler knows."""
@@ -214,7 +214,7 @@ class ServerPart:
         self._server.core.enclosing.append(outer)
 
     def leave(self, outer: Enclosing) -> None:
-        """Report nothing any more."""
+        """Stop reporting."""
         self._server.core.enclosing.remove(outer)
 
     def tasks_of(self, name: str) -> "Tasks | None":
@@ -268,10 +268,10 @@ class HandlerPart:
 
 
 def part_of(name: str, other: Any) -> Part:
-    """Return the part for what is mounted; what is not of this process is the gateway's to reach.
+    """Return the part for what is mounted; the gateway makes those outside of this process.
 
     Raises:
-        TypeError: It is nothing that can be mounted.
+        TypeError: It cannot be mounted.
     """
     if hasattr(other, "core") and hasattr(other, "running"):
         return ServerPart(other)
@@ -282,6 +282,6 @@ def part_of(name: str, other: Any) -> Part:
         return made
     if hasattr(other, "dispatch") and hasattr(other, "capabilities"):
         return HandlerPart(other)
-    # The layer above has clients; a server that mounts nothing elsewhere does not load it.
+    # The layer above has clients; a server without remote parts does not load it.
     reach: ReachPart = doors.behind("server.mount")
     return reach(name, other)

@@ -1,4 +1,4 @@
-"""What is changed of a part before clients see it: names, descriptions, arguments, visibility."""
+"""Changes to what a part offers before clients see it: names, descriptions, arguments, visibility."""
 
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -27,7 +27,7 @@ class Offered(Struct, frozen=True):
 
     Args:
         kind: `tools`, `prompts`, `resources` or `templates`.
-        name: The name, or the URI of a resource, that the part itself has for it.
+        name: Its name, or the URI of a resource, at the part.
         tags: Its tags.
         definition: What clients get: a `Tool`, `Prompt`, `Resource` or `ResourceTemplate`.
     """
@@ -39,7 +39,7 @@ class Offered(Struct, frozen=True):
 
 
 class Rewrite(Struct, frozen=True, kw_only=True):
-    """Changes of what a mounted part offers. Names are the part's own; `*` and `?` match as in files.
+    """Changes to what a mounted part offers. Names are the part's own, and may have wildcards `*`, `?`.
 
     >>> app.mount("issues", tracker, rewrite=Rewrite(
     ...     rename={"create_issue": "report"},
@@ -50,15 +50,15 @@ class Rewrite(Struct, frozen=True, kw_only=True):
     Args:
         rename: Other names of tools and prompts.
         describe: Other descriptions.
-        hide: What is not offered at all.
-        only: What alone is offered; None for everything.
+        hide: Names that are not offered.
+        only: The only names that are offered; None for all.
         tags: Tags to add, by pattern.
-        hide_tags: Tags of what is not offered.
+        hide_tags: Tags whose entries are not offered.
         fix: Values of a tool's arguments that callers neither see nor set.
         drop: Arguments of a tool that callers cannot pass.
         scopes: Scopes a caller's token needs, by pattern, beside those the part asks for.
-        shown: Decides for each caller what is offered to it: a function of what is offered and the
-            call's `Context`, asked for lists and for calls.
+        shown: Decides for each caller whether an entry is offered to it: a function of an `Offered` and
+            the call's `Context`, called for lists and for calls.
     """
 
     rename: Mapping[str, str] = {}

@@ -1,1 +1,1 @@
-"""What is registered with a server (tools, resources, prompts), and how it is called."""
+"""The tools, resources and prompts that are registered with a server, and how they are called."""

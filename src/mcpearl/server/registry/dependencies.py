@@ -1,8 +1,8 @@
 """Parameters that functions fill in: `db: Database = Depends(connect)`.
 
-What a handler depends on is found out when it is registered. At a call the functions run in the order
-of the parameters, each once per call; those that are generators or context managers are closed after
-the handler has ended, the last one first. A model sees nothing of these parameters.
+The dependencies of a handler are determined when it is registered. At a call the functions run in the
+order of the parameters, each once per call; generators and context managers are closed after the handler
+has ended, the last one first. A model does not see these parameters.
 """
 
 import functools
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Dependency:
-    """What `Depends` returns: stands as the default of a parameter that `function` fills in."""
+    """What `Depends` returns: the default of a parameter that `function` fills in."""
 
     __slots__ = ("function",)
 
@@ -34,7 +34,7 @@ class Dependency:
 
 
 def Depends(function: Callable[..., Any]) -> Any:  # noqa: N802 - the name people know
-    """Have a function fill in a parameter, once per call. The model does not see the parameter.
+    """Let a function fill in a parameter, once per call. The model does not see the parameter.
 
     >>> async def connect():
     ...     async with open_database() as database:
@@ -84,7 +84,7 @@ class _DependencyStep:
 
 
 class Dependencies:
-    """What the parameters of one handler are filled with."""
+    """The functions that fill in the parameters of one handler."""
 
     __slots__ = ("_contexts", "_pool", "_steps")
 
@@ -151,9 +151,9 @@ def compile_dependencies(
     pool: "ThreadPool",
     what: str,
 ) -> Dependencies | None:
-    """Find out what fills in the parameters of a handler; None if it is only the context.
+    """Return the dependencies of a handler; None if only the context is filled in.
 
-    Raises `SignatureError` for what cannot be filled in, and for functions that depend on themselves.
+    Raises `SignatureError` for a parameter that cannot be filled in, and for a cycle.
     """
     functions = {each.name: found for each in filled if (found := dependency_of(each)) is not None}
     if not functions:
@@ -201,7 +201,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _kind_of(function: Callable[..., Any]) -> tuple[_DependencyKind, Callable[..., Any]]:
-    """Return what a function is, and what to call: for generators, what returns the manager."""
+    """Return the kind of a function, and what to call: for a generator, what makes a manager."""
     target = function
     while isinstance(target, functools.partial):
         target = target.func
@@ -213,7 +213,7 @@ def _kind_of(function: Callable[..., Any]) -> tuple[_DependencyKind, Callable[..
         return _DependencyKind.MANAGED, contextmanager(function)
     if inspect.iscoroutinefunction(target):
         return _DependencyKind.ASYNC, function
-    inner = inspect.unwrap(target)  # `@asynccontextmanager` and `@contextmanager` leave it there
+    inner = inspect.unwrap(target)  # the function below `@asynccontextmanager` or `@contextmanager`
     if inspect.isasyncgenfunction(inner):
         return _DependencyKind.ASYNC_MANAGED, function
     if inspect.isgeneratorfunction(inner):

@@ -16,7 +16,7 @@ from mcpearl.types.elicitation import ElicitResult, RequestedSchema, primitive_s
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 T = TypeVar("T")
-_ONLY = "value"  # the field of a form that asks for one thing
+_ONLY = "value"  # the field of a form with a single question
 
 
 class Elicited(Generic[T]):

@@ -108,7 +108,7 @@ class HandlerFunction:
             self.run = self._run_stream
             self._note_parts()
         elif inspect.iscoroutinefunction(target):
-            # Where nothing is injected, what stands in its place is not looked at.
+            # If nothing is injected, this argument is not used.
             self.run = self._run_async if signature.injected else cast("Any", signature.call)
         elif is_generator:
             self.run = self._run_generator
@@ -138,7 +138,7 @@ class HandlerFunction:
         return dict.fromkeys(names, ctx) if names else None
 
     async def _run_filled(self, arguments: Any, ctx: Context) -> Any:
-        """Run the function with what it depends on, and close that afterwards."""
+        """Run the function with its dependencies, and close them afterwards."""
         assert self._dependencies is not None
         async with AsyncExitStack() as stack:
             values = await self._dependencies.fill(ctx, stack)
@@ -160,7 +160,7 @@ class HandlerFunction:
     async def run_in_place(
         self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
     ) -> Any:
-        """Call a plain function here and now: in a process that does nothing else."""
+        """Call a plain function in this thread, for a process that does nothing else."""
         value = self.signature.call(arguments, values or self._injected(ctx))
         if type(value) in PLAIN:
             return value

@@ -1,4 +1,4 @@
-"""The options of what can be registered, as `Server.tool` and its siblings take them."""
+"""The options of `Server.tool`, `Server.resource` and `Server.prompt`."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypedDict

@@ -26,7 +26,7 @@ class Registered(Generic[T]):
         self.page_size = page_size
         self._scope = f"{scope}/{kind}".encode()
         self._entries: dict[str, T] = {}
-        self._numbers: dict[str, int] = {}  # of the same keys in the same order; they only grow
+        self._numbers: dict[str, int] = {}  # of these keys, in order; they only grow
         #: Find an entry by its key; None when there is none.
         self.get = self._entries.get
         self._next = 1

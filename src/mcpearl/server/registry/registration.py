@@ -1,4 +1,4 @@
-"""Checks what is given at registration, so that a mistake shows there and not at a client.
+"""Checks options at registration, so that a mistake shows there and not at a client.
 
 Messages name what was registered, what is wrong with it, and what to write instead.
 """
@@ -31,7 +31,7 @@ def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None
 
 
 def check_texts(**texts: Any) -> None:
-    """Refuse options that are sent as text and are something else."""
+    """Refuse options that must be text and are not."""
     for name, value in texts.items():
         if value is not None and not isinstance(value, str):
             raise TypeError(f"`{name}` must be text, as in `{name}={str(value)!r}`, not {value!r}")
@@ -57,7 +57,7 @@ def check_lifespan(lifespan: Any) -> None:
 
 
 def record_of(kind: type[W], given: Any, what: str) -> W:
-    """Return a struct of the specification from one, or from a dict by either of its spellings.
+    """Return a struct of the specification from a struct, or from a dict in either spelling.
 
     Unknown members and values of a wrong type are refused: a client would not see them, or would
     refuse the whole list.

@@ -65,7 +65,7 @@ class Registry(Handler):
         self._on_duplicate = on_duplicate
         self._changed = changed  # called with the kind of list that changed
         self.tools: Registered[ToolEntry] = Registered("tools", scope, page_size)
-        # By their URI in its normal form: spellings that are equivalent are one resource.
+        # By URI in its normal form: equivalent spellings are one resource.
         self.resources: Registered[ResourceEntry] = Registered("resources", scope, page_size)
         self.templates: Registered[TemplateEntry] = Registered(
             "resources/templates", scope, page_size
@@ -73,11 +73,11 @@ class Registry(Handler):
         self.prompts: Registered[PromptEntry] = Registered("prompts", scope, page_size)
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
-        self.scoped = False  # whether anything was for some callers only
+        self.scoped = False  # whether any entry has ever needed scopes
         self.tasked = False  # the server gets its extension with the first tool that can be a task
         self.tasks: dict[str, Tasks] = {}  # how tools run as tasks, of those that can
         self.mirrored: dict[str, dict[Path, str]] = {}
-        self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # to what clients notify
+        self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # for notifications
 
     # Changes
 
@@ -252,7 +252,7 @@ class Registry(Handler):
         uri = normal_uri(uri)
         entry, variables = self._most_specific(uri)
         if isinstance(entry, TemplateEntry):
-            # What the handler is going to see must not be the name of something else.
+            # The values that the handler gets must not name another resource.
             meant = normal_uri(entry.template.expand(variables))
             if meant != uri and self._most_specific(meant)[0] is not entry:
                 return None, {}

@@ -48,7 +48,7 @@ def is_content(annotation: Any) -> bool:
 
 
 def may_hold_content(annotation: Any) -> bool:
-    """Return whether a return annotation is a list of anything, which may turn out to be content."""
+    """Return whether a return annotation is a list of any values, which may be content."""
     return (get_origin(annotation) or annotation) in (list, tuple, Sequence) and all(
         part in (Any, object, ...) for part in get_args(annotation)
     )
@@ -78,7 +78,7 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
 
 
 def encoded_tool_result(value: Any, output: Output) -> EncodedToolResult:
-    """Return the bytes of what `tool_result` returns, without the objects."""
+    """Return what `tool_result` returns, encoded, without making the objects."""
     encode = output.encode
     structured = encode(value)
     shown = value
@@ -91,7 +91,7 @@ def encoded_tool_result(value: Any, output: Output) -> EncodedToolResult:
 
 
 def open_result(value: Any, output: Output | None, name: str) -> CallToolResult:
-    """Return the result of a tool whose annotation is a list of anything."""
+    """Return the result of a tool whose annotation is a list of any values."""
     if _is_block(value) or (isinstance(value, (list, tuple)) and any(map(_is_block, value))):
         return CallToolResult(content=content_blocks(value, name))
     return tool_result(value, output, name)

@@ -120,7 +120,7 @@ class File(Media):
         try:
             text = self.data.decode() if self.mime_type.startswith("text/") else None
         except UnicodeDecodeError:
-            pass  # its name says text, its bytes do not
+            pass  # a text file by its name, but not by its bytes
         if text is None:
             blob = b64encode(self.data).decode("ascii")
         return EmbeddedResource(

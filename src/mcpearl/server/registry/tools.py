@@ -118,9 +118,9 @@ class ToolEntry:
             self._output = compile_output(returns, where="tool", name=name, is_content=is_content)
             output_schema = None if self._output is None else self._output.schema
         if may_hold_content(returns) and self._output is not None:
-            # A schema would promise structured content, which content blocks are not.
+            # A schema would promise structured content, and content blocks are not structured.
             self._to_result, output_schema = open_result, None
-        # What is encoded at once, where nothing looks at the result before.
+        # Encodes a value at once, if nothing reads the result before it is sent.
         self._plain = self._output if self._to_result is tool_result else None
         if annotations is not None:
             annotations = record_of(ToolAnnotations, annotations, f"tool `{name}`: annotations")

@@ -343,9 +343,9 @@ def _pairs(operator: Operator, items: list[tuple[str, str, str]]) -> dict[str, s
 
 
 def _decoded(operator: Operator, text: str) -> str:
-    """Decode once, strictly; what is encoded twice stays encoded once.
+    """Decode once, strictly; a value that was encoded twice stays encoded once.
 
-    A `/` that is escaped is not one that separates, and the value would not tell them apart.
+    An escaped `/` does not separate segments; in the decoded value the two could not be distinguished.
     """
     if operator.reserved and "%2F" in text:
         raise _RefusedValue

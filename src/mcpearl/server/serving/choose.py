@@ -1,4 +1,4 @@
-"""Which wires a server is served on: by name or as records, with what the environment adds."""
+"""Chooses the wires of a server: by name or as records, with settings of the environment."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ WIRES: dict[str, type[Any]] = {
     "unix": Unix,
     "ws": WebSocket,
 }
-# What other SDKs call them.
+# The names that other SDKs use.
 _ALSO = {"streamable-http": "http", "streamable_http": "http", "sse": "http", "websocket": "ws"}
 
 
@@ -58,7 +58,7 @@ def _named(given: str, options: dict[str, Any]) -> ServableWire:
 
 
 def _unknown_option(name: str, kind: type[Any], option: str, value: Any) -> str:
-    """Say what is wrong with an option: another wire has it, or it is misspelled."""
+    """Return what is wrong with an option: another wire has it, or it is misspelled."""
     others = [other for other, each in WIRES.items() if option in each.__struct_fields__]
     if others:
         return (

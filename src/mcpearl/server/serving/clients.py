@@ -59,13 +59,13 @@ class Clients:
         return len(self._stays)
 
     def node(self) -> Node:
-        """Return what looks after the clients, as a part of a tree."""
+        """Return the part of the tree that checks the clients."""
         return self._keeper.node()
 
     # Coming
 
     def enter(self, transport: SocketServer) -> bool:
-        """Count a client; refuse one that is too many, or comes during shutdown."""
+        """Count a client; refuse it if there are too many, or during shutdown."""
         if self._draining:
             return self._refuse(transport, "The server is shutting down")
         if len(self._stays) >= self._bounds.max_connections:

@@ -36,7 +36,7 @@ def dump(server: "Server") -> None:
 
 
 def _line(call: Call) -> str:
-    from mcpearl.telemetry.recent import name_of  # a server that is not asked does without it
+    from mcpearl.telemetry.recent import name_of  # loaded only when it is needed
 
     name = name_of(call.params)
     since = call.noted if isinstance(call.noted, float) else None

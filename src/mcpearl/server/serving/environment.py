@@ -1,4 +1,4 @@
-"""A server's settings from the environment. What a program says itself comes first.
+"""A server's settings from the environment. Settings in the program take precedence.
 
 `SETTINGS` is the whole list; the documentation has the same table.
 """
@@ -62,7 +62,7 @@ def _keys(value: str) -> list[bytes]:
     return keys
 
 
-# By the name after the prefix: the option of a wire, or None for what is not a wire's, and its reading.
+# By the name after the prefix: the option of a wire (None for other settings), and its parser.
 SETTINGS: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "TRANSPORT": (None, _text),
     "HOST": ("host", _text),
@@ -108,7 +108,7 @@ def store() -> str | None:
 
 
 def log_level() -> int:
-    """Return the level of what `app.run` logs to stderr by itself, `MCPEARL_LOG_LEVEL`."""
+    """Return the level of the records that `app.run` writes to stderr, `MCPEARL_LOG_LEVEL`."""
     given = _read("LOG_LEVEL") or "INFO"
     level = logging.getLevelNamesMapping().get(given.upper())
     if level is None:

@@ -2,8 +2,8 @@
 
 Granian runs on the loop of the server, with its network in threads of its own. It bounds the size of a
 request's head and, in HTTP/1.1, its time. It does not bound how long a client may leave a response
-unread or a new connection unused; what the endpoint bounds (bodies, requests, sessions, streams that
-are not read) holds here too.
+unread or a new connection unused; the bounds of the endpoint (bodies, requests, sessions, streams that
+are not read) apply here too.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _MAX_CONNECTIONS = 65_536  # at once; requests are bounded by the endpoint
 _MAX_STREAMS = 1000  # of one client in HTTP/2, event streams included
 _LOOK = 0.01  # seconds between looks whether the port is open
 _UNWINDING = 1.0  # seconds for the answers of cancelled requests to leave
-_LOGGING = {"incremental": True, "handlers": {}, "loggers": {}}  # leaves the program's as it is
+_LOGGING = {"incremental": True, "handlers": {}, "loggers": {}}  # keeps the program's settings
 
 
 class GranianListener:
@@ -53,13 +53,13 @@ class GranianListener:
         self._console = make_console(server, http)
         self._up = AsyncExitStack()
         self._requests = _GranianRequests(self._endpoint)
-        # Granian itself would share any port.
+        # Granian itself would share any port with other processes.
         with bind_port(http.host, int(http.port), reuse_port=http.reuse_port) as free:
             self._port = free.getsockname()[1]
         self._front = _granian(self._requests, http, self._port)
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return what the endpoint consists of."""
+        """Return the parts of the endpoint."""
         return self._endpoint.nodes()
 
     @property
@@ -73,7 +73,7 @@ class GranianListener:
         return f"{scheme}{'' if http.certificate is None else 's'}://{place}{path}"
 
     def describe(self) -> str:
-        """Say where the server is and how to connect."""
+        """Return the line that says where the server is and how to connect."""
         return described(self._http, self._url, self._console)
 
     async def start(self) -> None:

@@ -26,7 +26,7 @@ class Health:
 
     Args:
         server: The server.
-        path: The path; None for a server that does not tell.
+        path: The path; None for a server without health checks.
     """
 
     def __init__(self, server: "Server", path: str | None) -> None:
@@ -70,7 +70,7 @@ class Health:
         return found
 
     def _own_reasons(self) -> dict[str, str]:
-        """Return what is wrong as far as that is known without asking anything."""
+        """Return what is wrong, as far as is known without running a check."""
         found: dict[str, str] = {}
         if self._server.web.draining:
             found["draining"] = "the server is shutting down"

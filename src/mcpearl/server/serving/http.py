@@ -118,7 +118,7 @@ def _relay(server: "Server", http: Http) -> "ProcessRelay | None":
 
 
 def make_pages(server: "Server", http: Http, console: Site | None) -> Pages | None:
-    """Return what an endpoint answers beside MCP; None if that is nothing."""
+    """Return the pages that an endpoint serves beside MCP; None if there are none."""
     if http.health is None and http.metrics is None and console is None and not server.web.routes:
         return None
     routes: Mapping[str, PageRoute] = server.web.routes
@@ -161,7 +161,7 @@ def make_gate(
 
 
 class HttpListener:
-    """Serves an endpoint on a port of our own.
+    """Serves an endpoint on a port that mcpearl opens itself.
 
     Args:
         server: The server behind the endpoint.
@@ -280,7 +280,7 @@ class HttpListener:
         return {"max_connections": connections, **self._endpoint.usage()}
 
     def describe(self) -> str | None:
-        """Say where the server is and how to connect; for workers, their parent does."""
+        """Return the line that says where the server is; None for a worker, whose parent logs it."""
         return None if self._door is not None else described(self._http, self._url, self._console)
 
     async def start(self) -> None:
@@ -298,7 +298,7 @@ class HttpListener:
             raise
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return what looks after the sessions, the streams, and the WebSockets beside them."""
+        """Return the parts that check sessions, streams and WebSockets."""
         return (*self._endpoint.nodes(), self._websockets.node())
 
     async def ended(self) -> None:
@@ -346,7 +346,7 @@ class WorkerHttp(Struct):
         return self.http.drain_delay
 
     def listener(self, server: "Server") -> HttpListener:
-        """Make what serves this wire."""
+        """Return the listener of this wire."""
         return HttpListener(server, self.http, self.listening, self.siblings)
 
 

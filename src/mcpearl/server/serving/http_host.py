@@ -29,7 +29,7 @@ class HttpHost:
         self.limits = server.core.limits
         self.budget = server.core.budget
 
-    # Of what answers calls at the moment; without a Python frame, since every modern call asks.
+    # Of the current dispatcher; without a Python frame, since every modern call reads it.
     mirrored = property(attrgetter("_core.mirrored"))
 
     def converse(
@@ -60,7 +60,7 @@ class HttpHost:
         self._server.core.bounded(bound, detail)
 
     def add_counters(self, source: Counters) -> Callable[[], None]:
-        """Have the server's counters include those of the endpoint."""
+        """Include the endpoint's counters in those of the server."""
         return self._server.core.add_counters(source)
 
     def time_left(self, principal: Principal) -> float | None:

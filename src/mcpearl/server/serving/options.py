@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mcpearl.stores.sessions import SessionStore
 else:
     Auth = ConsoleOptions = EventStore = SessionStore = (
-        Any  # they take longer to load than most servers to start
+        Any  # these take longer to load than most servers take to start
     )
 
 
@@ -43,7 +43,7 @@ class AsgiOptions(TypedDict, total=False):
 
 
 class WireOptions(TypedDict, total=False):
-    """The options of `app.run("http", …)` and its siblings: of `Http`, `Tcp`, `Unix` or `WebSocket`."""
+    """The options of `app.run("http", …)` and the other wires: `Http`, `Tcp`, `Unix`, `WebSocket`."""
 
     transport: str
     """Another way to write the name of the wire."""

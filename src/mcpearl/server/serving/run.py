@@ -51,7 +51,7 @@ def run(server: "Server", /, *wires: str | ServableWire, **options: Any) -> None
 
 @contextmanager
 def _forked_ahead(server: "Server") -> Iterator[None]:
-    """Fork what isolated tools come from while there is neither a loop nor a thread."""
+    """Fork the process that isolated tools are forked from, before there is a loop or a thread."""
     isolation = server.isolation
     if isolation is None:
         yield
@@ -139,7 +139,7 @@ def _under_systemd() -> Iterator[None]:
 
 
 async def _say_draining(server: "Server", wires: list[ServableWire]) -> None:
-    """Be not ready for a while before the ports are closed, where a wire asks for it."""
+    """Report "not ready" for a while before the ports are closed, if a wire asks for it."""
     server.web.draining = True
     delay = max(wire.drain_delay for wire in wires)
     if delay:
@@ -178,7 +178,7 @@ async def _opened(
                 grace = server.core.grace
                 logger.info("draining: %d calls have %g s to finish", in_flight, grace)
             await server.parts.root.remove(name)
-    if any(part.address for part in parts):  # on stdio the client has ended it
+    if any(part.address for part in parts):  # on stdio the client has ended the server
         logger.info("%s has stopped", server.name)
 
 

@@ -41,11 +41,11 @@ class SocketListener:
         return f"{schemes[self._port.speaks_tls]}://{self._port.place}{self._path or ''}"
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return what looks after its clients."""
+        """Return the part that checks its clients."""
         return (self._clients.node(),)
 
     def describe(self) -> str:
-        """Say where the server is and how to connect."""
+        """Return the line that says where the server is and how to connect."""
         return served_at(self.address)
 
     async def start(self) -> None:
@@ -66,7 +66,7 @@ class SocketListener:
 
 
 def tcp_listener(server: "Server", wire: Tcp) -> SocketListener:
-    """Make what serves a TCP port."""
+    """Return the listener of a TCP port."""
     if server.auth is not None and wire.client_ca is None:
         raise ValueError(
             "this server has `auth`, but clients cannot send a token over TCP; serve it over HTTP or "
@@ -77,13 +77,13 @@ def tcp_listener(server: "Server", wire: Tcp) -> SocketListener:
 
 
 def unix_listener(server: "Server", wire: Unix) -> SocketListener:
-    """Make what serves a Unix socket; its clients are all its owner, and may use everything."""
+    """Return the listener of a Unix socket; its clients act for its owner, and may use everything."""
     clients = Clients(server, wire, None)
     return SocketListener(UnixPort(wire.path), clients, _byte_stream(clients, wire))
 
 
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
-    """Make what serves WebSocket on a port of its own."""
+    """Return the listener of a WebSocket with a port of its own."""
     from mcpearl.server.serving.http import make_gate
     from mcpearl.transports.http_server.origin import ServedLocation, hosts_of
     from mcpearl.transports.websocket.frames import Beat

@@ -15,12 +15,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def speaking(
     form: Literal["text", "json"], *, sessions: bool = True, prints: bool = True
 ) -> Iterator[None]:
-    """Show log records of mcpearl on stderr if nothing else shows them, and prints at once.
+    """Show log records of mcpearl on stderr if nothing else shows them, and flush prints at once.
 
     Args:
         form: How the records look.
         sessions: Whether to show sessions that begin and end; on stdio there is only one.
-        prints: Whether stdout is for prints; on stdio it is the client's until it is taken over.
+        prints: Whether stdout is for prints; on stdio it belongs to the client.
     """
     if prints:
         _show_prints()
@@ -51,7 +51,7 @@ def speaking(
 
 
 def _show_prints() -> None:
-    """Write what handlers print line by line, even if stdout is not a terminal."""
+    """Write the prints of handlers line by line, even if stdout is not a terminal."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(line_buffering=True)

@@ -20,7 +20,7 @@ DRAINING = 10.0  # seconds beside the server's grace that a wire has to close
 def supervise_wires(
     server: "Server", wires: list[ServableWire]
 ) -> "tuple[Supervisor, list[WirePart]]":
-    """Return the supervisor of these wires, and its parts. They stop together, with the first."""
+    """Return the supervisor of these wires, and its parts. When one stops, all stop."""
     seen: Counter[str] = Counter()
     children = []
     parts = [WirePart(server, wire) for wire in wires]
@@ -31,7 +31,7 @@ def supervise_wires(
             Child(
                 name if seen[name] == 1 else f"{name} ({seen[name]})",
                 part,
-                # What a client wrote to a standard input that failed is lost: it cannot be reopened.
+                # Standard input cannot be reopened: what the client wrote to it is lost.
                 restart="temporary" if isinstance(wire, Stdio) else "transient",
                 shutdown=server.core.grace + DRAINING,
                 significant=True,
@@ -59,7 +59,7 @@ class WirePart:
         self.address: str | None = None  # where a client connects, once the wire was opened
 
     def tree(self) -> Node:
-        """Return what the wire consists of, where it has parts."""
+        """Return the parts of the wire, if it has any."""
         parts = () if self._listener is None else self._listener.nodes()
         return Node(name=_name_of(self._wire), state="running", children=parts)
 
@@ -88,7 +88,7 @@ class WirePart:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what kept the first part from starting, below the supervisors that report it."""
+    """Return the error that kept the first part from starting, without those of its supervisors."""
     while isinstance(error, StartFailed) and error.__cause__ is not None:
         error = error.__cause__
     return error

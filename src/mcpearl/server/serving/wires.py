@@ -1,6 +1,6 @@
 """The wires a server can be served on. A wire is a kind of transport with its options, as a record.
 
-What a wire does is in its listener, which is loaded when the wire is used.
+The behaviour of a wire is in its listener, which is loaded when the wire is used.
 """
 
 import sys
@@ -30,11 +30,11 @@ class Listener(Protocol):
         ...
 
     def describe(self) -> str | None:
-        """Say in one line where the server is and how to connect; None if another process does."""
+        """Return one line that says where the server is; None if another process logs it."""
         ...
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return what the wire consists of, for the tree of the server."""
+        """Return the parts of the wire, for the tree of the server."""
         ...
 
     async def start(self) -> None:
@@ -89,13 +89,13 @@ class ConsoleOptions(Struct, frozen=True, kw_only=True):
     """What the console of a server shows and does: `app.run("http", console=ConsoleOptions(…))`."""
 
     path: str = "/console"
-    """Where it is."""
+    """The path of the console."""
     payloads: bool = False
     """Show arguments and results of all clients' calls, not only their names and times."""
     operable: bool = True
     """Let the page stop calls, end sessions and restart parts of the server."""
     key: str | None = None
-    """What a page has to show to be answered; by default one is made up at every start. It is part of
+    """The secret that a page has to send; by default a random one at every start. It is part of
     the address that the server logs."""
 
     def __post_init__(self) -> None:
@@ -118,16 +118,16 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     key: str | PathLike[str] | None = None
     """The certificate's private key, if it is not in the certificate's file."""
     client_ca: str | PathLike[str] | None = None
-    """The authority that signs clients' certificates. A client may come without one; what it may do
-    then is up to `auth`."""
+    """The authority that signs clients' certificates. A client may connect without one; `auth` decides
+    what it may do then."""
     auth: "Auth | None" = None
-    """Which clients may come: verifiers, a `ResourceServer` or a gate; by default the server's `auth`."""
+    """Which clients may connect: verifiers, a `ResourceServer` or a gate; by default the server's."""
     websocket: str | None = None
-    """A path at which there is a WebSocket too."""
+    """The path of a WebSocket beside the endpoint; None for none."""
     max_connections: int = 100_000
-    """Open HTTP connections; one more gets a 503."""
+    """Open HTTP connections; further ones get a 503."""
     max_websockets: int = 10_000
-    """Open WebSockets beside the endpoint; one more is refused."""
+    """Open WebSockets beside the endpoint; further ones are refused."""
     reuse_port: bool = False
     """Whether several processes may open this port and share its clients."""
     drain_delay: float = 0.0
@@ -168,7 +168,7 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What the clients of one wire may take, together and each."""
+    """Limits for the clients of one wire, all together and each."""
 
     drain_delay: ClassVar[float] = 0.0
 
@@ -262,7 +262,7 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     allowed_origins: Collection[str] | None = None
     """Origins whose pages may connect, as for `Http`; None for local ones."""
     auth: "Auth | None" = None
-    """Which clients may come, as for `Http`; by default the server's `auth`."""
+    """Which clients may connect, as for `Http`; by default the server's `auth`."""
     ping_interval: float | None = 30.0
     """Seconds of silence after which a client is pinged; None for never."""
     ping_timeout: float = 10.0
@@ -291,13 +291,13 @@ def served_at(*addresses: str) -> str:
 
 
 def check_workers(workers: object) -> None:
-    """Refuse what is not a number of processes."""
+    """Raise `Unusable` for a value that is not a number of processes."""
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise Unusable(f"`workers` must be a number from 1 on, not {workers!r}")
 
 
 def check_port(port: object) -> None:
-    """Refuse what is not the number of a port."""
+    """Raise `Unusable` for a value that is not the number of a port."""
     number = int(port) if isinstance(port, str) and port.isascii() and port.isdigit() else port
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= 65535:
         raise Unusable(f"`port` must be a number from 0 to 65535, not {port!r}")

@@ -5,7 +5,7 @@ import struct
 
 from mcpearl.runtime import clock
 
-_FRESH = 3.0  # seconds after which a worker that does not write is taken for gone
+_FRESH = 3.0  # seconds after which a worker that does not write counts as gone
 _PLACE = struct.Struct("<d?")  # when it was written, and whether the worker is ready
 
 
@@ -25,7 +25,7 @@ class WorkerBoard:
         _PLACE.pack_into(self._memory, number * _PLACE.size, clock.monotonic(), ready)
 
     def summary(self) -> dict[str, int]:
-        """Return how many workers there are to be, how many are there, and how many of them are ready."""
+        """Return how many workers there should be, how many there are, and how many are ready."""
         now = clock.monotonic()
         places = [
             _PLACE.unpack_from(self._memory, number * _PLACE.size) for number in range(self._count)

@@ -1,7 +1,7 @@
 """Several processes that serve one port: started, watched, replaced, and stopped together.
 
 The parent opens the port and forks; it serves no request itself. A worker that dies is replaced, after a
-pause when it died young. When the parent goes, however it goes, its workers go: each reads from a pipe
+pause when it died young. When the parent ends, for any reason, its workers end: each reads from a pipe
 whose other end only the parent holds. The sockets between the workers are in a folder of the parent.
 """
 
@@ -110,7 +110,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
 
 
 async def _agreed(store: "SharedStore") -> list[bytes]:
-    """Return the keys of a deployment, so that a worker that starts later needs none of the store."""
+    """Return the keys of a deployment, so that a worker that starts later does not ask the store."""
     try:
         return await store.agree()
     except StoreUnavailable as error:
@@ -126,7 +126,7 @@ def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """Make a folder for the sockets of the workers; remove those that killed parents left behind."""
+    """Make a folder for the sockets of the workers; remove folders that killed parents left behind."""
     parent = Path(tempfile.gettempdir())
     _remove_stale_folders(parent)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as made:
@@ -198,11 +198,11 @@ class _Lifeline(Struct):
 
 
 class _WorkerPlace(Struct):
-    """One place in the crew, and the process that has it at the moment."""
+    """One place in the crew, and the process that currently has it."""
 
     number: int
     pid: int = 0
-    ready: int = -1  # the descriptor it reports on that it is up
+    ready: int = -1  # the descriptor on which it reports that it is up
     began: float = 0.0
     retries: Retries = field(default_factory=lambda: Retries(_PAUSES))  # counts early deaths
     was_up: bool = False  # whether any process in this place has come up

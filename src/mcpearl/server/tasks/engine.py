@@ -1,7 +1,7 @@
 """The tasks of one process: created, changed and watched through the store.
 
-What a client looks at is what is stored. The engine holds the runs of this process, makes changes by
-comparing revisions, and hears from the store when a task changed here or in another process.
+A client sees the stored state. The engine holds the runs of this process, makes changes by comparing
+revisions, and is notified by the store when a task changed, in this process or in another.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ _PAUSES = Backoff(delays=doubling(0.1, 5.0), jitter=0.0)  # while a result canno
 
 
 class TaskTools(Protocol):
-    """The tools of a server, as its tasks see them: a `Handler`, or that with mounted parts."""
+    """The tools of a server, as its tasks see them: a `Handler`, or a composition with its parts."""
 
     @property
     def tasked(self) -> bool:
@@ -105,7 +105,7 @@ class TaskEngine:
         self.promotions = Promotions(self)
         self._handler = handler
         core.roster.names.serve("task", self.runs)
-        self._put: set[tuple[str, str]] = set()  # questions that a client has before it
+        self._put: set[tuple[str, str]] = set()  # questions that a client is being asked
         self._stop_watching: Callable[[], None] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._meta: dict[str, Any] | None = None  # of the latest task
@@ -134,7 +134,7 @@ class TaskEngine:
             self.keeper.start()
 
     async def close(self) -> None:
-        """Finish or hand over what runs, and close the store."""
+        """Finish the running tasks or hand them over, and close the store."""
         self.promotions.close()
         await self.keeper.close(self.core.grace)
         for task in self._taking_back:
@@ -145,7 +145,7 @@ class TaskEngine:
         await self.store.close()
 
     def look_in(self, tools: TaskTools) -> None:
-        """Look for tools here from now on."""
+        """Find tools here from now on."""
         self._handler = tools
 
     # Creating
@@ -165,7 +165,7 @@ class TaskEngine:
         return record
 
     async def create(self, run: TaskRun, ttl: float, *, running: bool) -> TaskRecord:
-        """Store a task for a run. When this returns, it will not be lost."""
+        """Store a task for a run. Once this returns, the task is not lost."""
         call, id = run.call, clock.token(24)
         call.params.meta = self._once(call.params.meta)
         record = TaskRecord(
@@ -219,7 +219,7 @@ class TaskEngine:
         return options.repeatable(None if tool is None else tool.annotations)
 
     async def _awake(self) -> None:
-        """Start what a server has that got its first task tool while it runs."""
+        """Start the store of a server whose first tool with tasks was added while it runs."""
         if self._stop_watching is None:
             await self.start()
         self.keeper.start()
@@ -247,13 +247,13 @@ class TaskEngine:
         logger.debug("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
 
     def hold(self, run: TaskRun) -> None:
-        """Have a run found by the id of its task."""
+        """Hold a run, to be found by the id of its task."""
         assert run.record is not None
         self.runs[run.record.id] = run
         self.core.roster.names.changed("task", run.record.id, run)
 
     def forget(self, run: TaskRun) -> None:
-        """Let go of a run that is over here, and begin one that waits for its turn."""
+        """Forget a run that is over here, and begin one that waits for its turn."""
         if run.record is not None and self.runs.get(run.record.id) is run:
             del self.runs[run.record.id]
             self.core.roster.names.changed("task", run.record.id, None)
@@ -301,7 +301,7 @@ class TaskEngine:
         return await self.look(record.id, record.owner)
 
     def heard(self, id: str, revision: int) -> None:
-        """Take note that a task changed, here or in another process; revision 0 if it is gone."""
+        """Note that a task changed, here or in another process; revision 0 means that it is gone."""
         run = self.runs.get(id)
         if run is not None and not run.ended and run.is_behind(revision):
             self.beside(run.refresh())
@@ -309,7 +309,7 @@ class TaskEngine:
         self.feed.changed(id)
 
     def missed_changes(self) -> None:
-        """Look again at every task that something here depends on: any of them may have changed."""
+        """Read every task again that this process depends on: any of them may have changed."""
         for run in list(self.runs.values()):
             if not run.ended:
                 self.beside(run.refresh())
@@ -327,7 +327,7 @@ class TaskEngine:
         return bool(self.runs or self._waiters or self.feed)
 
     def beside(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something beside the tools; the store being unavailable is logged."""
+        """Run work beside the tools; log an error if the store is not available."""
         task = spawn(asyncio.get_running_loop(), self._logged(work))
         if not task.done():
             self._side_work.add(task)
@@ -379,14 +379,14 @@ class TaskEngine:
             await self.keeper.resume(record)  # it was parked
 
     def reserve_question(self, id: str, key: str) -> bool:
-        """Note that a client is asked a question; False if one is being asked it already."""
+        """Note that a client is being asked a question; False if one already is."""
         if (id, key) in self._put:
             return False
         self._put.add((id, key))
         return True
 
     def free_question(self, id: str, key: str) -> None:
-        """Note that no client has a question before it any more; another may be asked it."""
+        """Note that a client is no longer being asked a question; another may be asked."""
         self._put.discard((id, key))
         self._wake(id)
 

@@ -1,4 +1,4 @@
-"""Tasks as an extension of a server: their methods in both shapes, and what becomes one.
+"""Tasks as an extension of a server: their methods in both shapes, and which calls become tasks.
 
 The two shapes do not mix. In 2025-11-25 a client asks for a task with `params.task`; from 2026-07-28 it
 declares the extension with its request, and the server decides.
@@ -49,7 +49,7 @@ _PAGE = 100  # tasks of one page
 
 
 class TasksExtension(ServerExtension):
-    """Tools that run as tasks. A server has it as soon as one of its tools says `task=`.
+    """Tools that run as tasks. A server gets this extension with its first tool that has `task=`.
 
     >>> app = Server("reports", extensions=[TasksExtension(TaskBounds(max_result=64_000))])
 
@@ -84,7 +84,7 @@ class TasksExtension(ServerExtension):
             self._uncount = server.core.add_counters(self.engine.counters)
 
     def look_in(self, tools: TaskTools) -> None:
-        """Look for tools here from now on: the server has got parts.
+        """Find tools here from now on: the server has parts now.
 
         Args:
             tools: Knows the tools of the server and of its parts.
@@ -110,7 +110,7 @@ class TasksExtension(ServerExtension):
         await self.engine.start()
 
     async def close(self) -> None:
-        """Finish or hand over what runs, and close the store."""
+        """Finish the running tasks or hand them over, and close the store."""
         if self._uncount is not None:
             self._uncount()
             self._uncount = None
@@ -120,7 +120,7 @@ class TasksExtension(ServerExtension):
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:
-        """Add what 2025-11-25 has instead of the extension.
+        """Add the capability that 2025-11-25 has instead of the extension.
 
         Args:
             capabilities: The capabilities without tasks.
@@ -198,7 +198,7 @@ class TasksExtension(ServerExtension):
     # Methods
 
     async def _look(self, id: str, ctx: Context) -> TaskRecord:
-        """Return a task of the caller; a modern caller has to have declared the extension."""
+        """Return a task of the caller; a modern caller must have declared the extension."""
         call = call_of(ctx)
         if call.caller.version.modern:
             self.require(ctx)
@@ -206,7 +206,7 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/get", TaskRequestParams, undeclared=True)
     async def get(self, params: TaskRequestParams, ctx: Context) -> Result:
-        """Return a task as it is."""
+        """Return the current state of a task."""
         record = await self._look(params.task_id, ctx)
         if not ctx.client.version.modern:
             return views.legacy_got(record)
@@ -240,7 +240,7 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/list", PaginatedRequestParams, undeclared=True)
     async def list(self, params: PaginatedRequestParams, ctx: Context) -> Result:
-        """Return a page of the caller's tasks. Callers that cannot be told apart have no list."""
+        """Return a page of the caller's tasks. Callers that cannot be identified have no list."""
         call = call_of(ctx)
         principal = call.caller.principal
         if principal is not None and not principal.subject:
@@ -262,7 +262,7 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/result", TaskRequestParams, undeclared=True)
     async def result(self, params: TaskRequestParams, ctx: Context) -> Encoded:
-        """Wait for the end of a task and return its result; ask the caller what it needs meanwhile."""
+        """Wait for the end of a task and return its result; meanwhile put its questions to the caller."""
         record = await self._look(params.task_id, ctx)
         asking: dict[str, asyncio.Task[None]] = {}
         try:
@@ -305,7 +305,7 @@ class TasksExtension(ServerExtension):
 
 
 def _refuse_task(call: Call) -> None:
-    """Refuse a call that asks for a task of a tool that never is one, where the version has tasks."""
+    """Refuse a call that asks for a task if the tool never runs as one, in a version with tasks."""
     if call.caller.version.name == _TASKS_VERSION:
         name = call.params.name
         raise McpError(

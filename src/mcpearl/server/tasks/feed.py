@@ -1,7 +1,7 @@
 """Listeners of tasks: each `subscriptions/listen` with `taskIds` gets `notifications/tasks`.
 
-A notification says what `tasks/get` would say when it is sent. The first one follows the acknowledgement,
-so that a listener misses nothing between its last look and its listening.
+A notification says what `tasks/get` would return when it is sent. The first one follows the
+acknowledgement, so a listener misses nothing between its last request and its subscription.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class TaskFeed:
         return list(self._followers)
 
     async def agree(self, ids: list[str], call: Call) -> list[str]:
-        """Return those of these tasks that belong to the caller.
+        """Return the tasks among these that belong to the caller.
 
         Raises `MissingClientCapability` if the caller did not declare the extension.
         """

@@ -77,7 +77,7 @@ def owner_of(call: Call) -> Identity:
 
 
 def pack_request(call: Call) -> bytes:
-    """Return what it takes to run a call again. The caller's token is not part of it."""
+    """Return the bytes from which a call can be run again. They do not contain the caller's token."""
     caller = call.caller
     principal: Principal | None = caller.principal
     return msgspec.json.encode(
@@ -94,7 +94,7 @@ def pack_request(call: Call) -> bytes:
 
 
 def unpack_request(data: bytes) -> Call:
-    """Return the call that a stored request was of, without an outlet.
+    """Return the call of a stored request, without an outlet.
 
     Its principal has the identity and the scopes of the caller, and no claims.
     """
@@ -117,5 +117,5 @@ def as_raw(answers: Mapping[str, Any]) -> dict[str, Raw]:
 
 
 def as_running(record: TaskRecord) -> TaskRecord:
-    """Return a record that says that the tool is at work."""
+    """Return a record that says that the tool is running."""
     return replace(record, running=True)

@@ -1,8 +1,8 @@
-"""Leases of tasks, and what happens to a task whose worker is gone.
+"""Keeps the leases of tasks, and takes up tasks whose worker is gone.
 
-A worker renews the leases of its tasks. A task whose lease lapsed is taken up by any worker: it is run
-again from its journal if it had not begun, waited for its client, or is declared repeatable. Any other
-fails, with an error that says that it may have run.
+A worker renews the leases of its tasks. Any worker takes up a task whose lease has lapsed: it runs the
+task again from its journal if the tool had not begun, waited for its client, or is declared repeatable.
+Any other task fails, with an error that says that the tool may have run.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class TaskKeeper:
 
     Args:
         engine: The tasks of this process.
-        options_of: Returns what a tool declares about tasks; None if it is not one any more.
+        options_of: Returns what a tool declares about tasks; None if it no longer runs as one.
     """
 
     def __init__(self, engine: "TaskEngine", options_of: "Callable[[str], Tasks | None]") -> None:
@@ -51,14 +51,14 @@ class TaskKeeper:
         self._closing = False
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return it as a part of a tree, while it tends to leases."""
+        """Return its part of the tree, while it renews leases."""
         if self._tending is None:
             return ()
         failures, last = self._failures, self._last_error
         return (Node(name="leases of tasks", state="running", restarts=failures, last_error=last),)
 
     def start(self) -> None:
-        """Tend to leases from now on; once is enough."""
+        """Renew leases from now on; further calls do nothing."""
         if self._tending is None:
             self._tending = asyncio.get_running_loop().create_task(self._tend_forever())
 
@@ -93,7 +93,7 @@ class TaskKeeper:
                 return
             try:
                 engine.contents.opened(record.id, record.request)
-            except Unreadable as error:  # a process that has the key may take it
+            except Unreadable as error:  # a process that has the key may take it up
                 logger.error("a task is left to others: %s", error)
             else:
                 await self.take_up(record)
@@ -115,7 +115,7 @@ class TaskKeeper:
             await self._run_again(claimed)
 
     async def _mourn(self, record: TaskRecord) -> TaskRecord | None:
-        """Count the death of a worker; None if the task ends with it."""
+        """Count the death of a worker; None if the task fails because of it."""
         engine = self._engine
         deaths = record.deaths + 1
         if record.repeatable and deaths <= engine.bounds.max_deaths:
@@ -141,10 +141,10 @@ class TaskKeeper:
         )
 
     async def resume(self, record: TaskRecord) -> None:
-        """Go on with a parked task whose questions are answered."""
+        """Continue a parked task whose questions are answered."""
         engine = self._engine
         if self._closing or len(engine.runs) >= engine.bounds.max_running:
-            return  # the next worker that tends takes it up
+            return  # a worker takes it up when it next renews leases
         claimed = await engine.store.claim(record.id, engine.name, engine.bounds.lease)
         if claimed is not None:
             await self._run_again(claimed)
@@ -169,10 +169,10 @@ class TaskKeeper:
         run.start(lambda: engine.core.redispatch(run.call, ctx))
 
     async def park(self, run: TaskRun) -> None:
-        """Stop a run that waits for its client; it is run again when the answer is there."""
+        """Stop a run that waits for its client; it runs again when the answer arrives."""
         engine, record = self._engine, run.record
         assert record is not None
-        if not engine.store.durable:  # else it was stored when the task was created
+        if not engine.store.durable:  # a durable store has had it since the task was created
             request = pack_request(run.call)
             if await run.write(lambda record: replace(record, request=request)) is None:
                 return
@@ -226,7 +226,7 @@ class TaskKeeper:
 
 
 class NoClient:
-    """The peer of a task that is run again: the connection it was called by is not here."""
+    """The peer of a task that is run again: the connection of its call is not here."""
 
     def __init__(self) -> None:
         self.share: Hashable = None
@@ -234,7 +234,7 @@ class NoClient:
         self.thread = threading.get_ident()
 
     def waits_for(self, call: Call) -> bool:
-        """Whether the answer to a call is wanted: there is no call."""
+        """Return False: there is no call to answer."""
         return False
 
     async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:

@@ -1,4 +1,4 @@
-"""The key file beside a store, for a server that was not given keys."""
+"""The key file beside a store, for a server without `state_keys`."""
 
 import os
 from contextlib import suppress
@@ -29,8 +29,8 @@ def key_of(store: TaskStore) -> bytes:
 def key_beside(path: Path) -> bytes:
     """Return the key in the file beside a store, which is made if there is none.
 
-    It keeps a copy of the store alone from being read; give the server `state_keys` to keep the key
-    elsewhere. Processes that start together get the same key.
+    Without the key, a copy of the store cannot be read. `Server(state_keys=…)` keeps the key elsewhere.
+    Processes that start together get the same key.
     """
     key_path = path.with_name(path.name + ".key")
     try:

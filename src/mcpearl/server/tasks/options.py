@@ -12,13 +12,13 @@ class Tasks(Struct, frozen=True, kw_only=True):
     """How a tool runs as a task: `@app.tool(task=Tasks(after=2.0))`.
 
     Args:
-        after: Seconds the tool runs as a plain call before it becomes a task, where the client leaves
-            that to the server; up to a quarter more, since calls are looked at from time to time.
-            `math.inf` leaves it to `ctx.become_task()`. None makes it one at once.
+        after: Seconds the tool runs as a plain call before it becomes a task, if the client leaves
+            that to the server; up to a quarter more, since calls are checked at intervals.
+            `math.inf` leaves it to `ctx.become_task()`. None makes it a task at once.
         required: Refuse clients that cannot take a task, instead of running the tool as a plain call.
         ttl: Seconds from its creation until a task and its result are deleted.
         max_ttl: The most that a client can ask for instead, in seconds.
-        poll: Seconds a client should wait between two looks at a task.
+        poll: Seconds a client should wait before it asks for a task's state again.
         restart: Whether a task may be run again if its worker dies in the middle of it. By default, if
             the tool is annotated as read-only or idempotent.
         park: Seconds a question to the client waits in place. After that the tool is stopped, and run
@@ -92,7 +92,7 @@ def tasks_of(option: TaskOption) -> Tasks | None:
 
 
 def execution_of(tasks: Tasks | None) -> ToolExecution | None:
-    """Return how a tool's definition says this in 2025-11-25."""
+    """Return the form of this setting in a tool's definition of 2025-11-25."""
     if tasks is None:
         return None
     return ToolExecution(task_support="required" if tasks.required else "optional")

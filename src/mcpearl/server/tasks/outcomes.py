@@ -31,7 +31,7 @@ def _reads_as_error(body: bytes) -> bool:
 
 
 def encoded_error(error: McpError) -> bytes:
-    """Return an error as it is stored; without its data, where that has no JSON form."""
+    """Return an error as it is stored; without its data, if that has no JSON form."""
     try:
         return msgspec.json.encode(
             ErrorObject(code=error.code, message=error.message, data=error.data)

@@ -1,7 +1,7 @@
-"""The other end of a tool that runs as a task: what it reports is stored, and sent where it can be.
+"""The peer of a tool that runs as a task: its reports are stored, and sent if possible.
 
 Progress becomes the task's status message. A client of 2025-11-25 gets progress and log messages on its
-connection too, as long as that is there; the extension has neither.
+connection too, while that is open; the extension has neither.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class TaskPeer:
 
     Args:
         run: The run.
-        client: The connection that the call came by.
+        client: The connection on which the call arrived.
         token: The progress token of the call.
     """
 
@@ -103,17 +103,17 @@ class TaskPeer:
             spawn(self.loop, self._run.engine.report(self._run, message))
 
     def close(self) -> None:
-        """Report nothing more."""
+        """Stop reporting."""
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
 
     async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
-        """Refuse: questions of a task are stored, and asked by whatever the client looks at."""
+        """Refuse: questions of a task are stored, and the client finds them in the task."""
         raise ConnectionLost(f"`{method}` cannot be sent: this is a task")
 
     def tell(self, message: bytes) -> bool:
-        """Send a message to the connection that the call came by."""
+        """Send a message on the connection on which the call arrived."""
         return self._client.tell(message)
 
     def answer(self, call: Call, result: Result) -> None:

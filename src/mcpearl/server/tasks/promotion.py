@@ -1,8 +1,8 @@
-"""Calls that may become tasks: when they take too long, or when their tool says so.
+"""Calls that may become tasks: when they take too long, or when their tool asks for it.
 
-Such a call runs as any other. To become a task it is answered, with the task, while its tool goes on in
-the same asyncio task. One timer for all of them looks through the calls in flight for those whose time
-is up, so that a call which ends in time costs little more than any other.
+Such a call runs like any other. To become a task it is answered with the task, while its tool continues
+in the same asyncio task. One timer checks all calls in flight for those whose time is up, so a call that
+ends in time costs little more than any other.
 """
 
 import asyncio
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.engine import TaskEngine
 
 logger = logging.getLogger("mcpearl.tasks")
-_LOOKS = 8  # how often calls are looked at in the shortest time that one of them has
-_SHARE = 20  # looking takes at most one part in this many of a process's time
+_LOOKS = 8  # how often calls are checked within the shortest time that one of them has
+_SHARE = 20  # checking takes at most one part in this many of a process's time
 
 
 class Candidate(Struct, eq=False):
-    """A call that may become a task; in `Call.run` until it is about to."""
+    """A call that may become a task; held in `Call.run` until it becomes one."""
 
     promotions: "Promotions"
     call: Call
     ctx: Context
     options: Tasks
     since: float
-    """The time of the latest look when it began."""
+    """The time of the latest check when the call began."""
     record: ClassVar[None] = None
     adopting: ClassVar[bool] = False
 
     async def adopt(self) -> bool:
-        """Become a task; False if the tool is done or asks its client at the moment."""
+        """Become a task; return False if the tool is done, or is asking its client."""
         if self.call.run is self:
             self.call.run = TaskRun(self.promotions.engine, self.ctx, self.options)
         run = self.call.run
         return run is not None and await run.adopt()
 
     def concluded(self, value: Result | Encoded | None, raised: BaseException | None) -> bool:
-        """Return that what the tool returned or raised is the answer to the call."""
+        """Return False: what the tool returned or raised is the answer to the call."""
         return False
 
 
@@ -61,13 +61,13 @@ class Promotions:
 
     def __init__(self, engine: "TaskEngine") -> None:
         self.engine = engine
-        self.now = 0.0  # at the latest look
+        self.now = 0.0  # the time of the latest check
         self.shortest = inf  # the least `after` of calls in flight; without any, no timer runs
-        self._period = 0.0  # between two looks
+        self._period = 0.0  # between two checks
         self._timer: asyncio.TimerHandle | None = None
 
     def look_for(self, after: float) -> None:
-        """Look at the calls often enough for one that has so many seconds."""
+        """Check the calls often enough for one that has this many seconds."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
@@ -97,7 +97,7 @@ class Promotions:
             self.engine.beside(self._promote(candidate))
 
     async def _promote(self, candidate: Candidate) -> None:
-        """Make a task of a call whose time is up; if that cannot be, it goes on as a call."""
+        """Make a task of a call whose time is up; if that fails, it continues as a call."""
         try:
             await candidate.adopt()
         except McpError as error:
@@ -105,13 +105,13 @@ class Promotions:
             logger.warning("a call of %s goes on as a call: %s", name, error)
 
     def close(self) -> None:
-        """Make no more tasks of calls; the server is stopping."""
+        """Make no more tasks: the server is stopping."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def adopt(self, run: TaskRun) -> bool:
-        """Make a task of a run; False if it is done or asks its client at the moment."""
+        """Make a task of a run; return False if it is done, or is asking its client."""
         if run.record is None:
             if run.adoption is None:
                 run.adoption = asyncio.get_running_loop().create_task(self._adopt(run))
@@ -133,7 +133,7 @@ class Promotions:
             run.settle(record)
             engine.hold(run)
             peer.answer(call, created(record))
-            if run.questions.journal.pack() != stored:  # the tool did something once meanwhile
+            if run.questions.journal.pack() != stored:  # `ctx.once` stored a value meanwhile
                 journal = run.questions.journal
                 await run.write(lambda record: engine.contents.with_journal(record, journal))
         finally:

@@ -1,7 +1,7 @@
-"""The questions of one task, and what it does once: both are stored before the tool goes on.
+"""The questions of one task, and its values of `ctx.once`: both are stored before the tool continues.
 
-For a task this is what `InputRounds` is for a call. A question waits in place; after a while the tool is
-stopped, and run again when the answer is there. Keys are never used for two questions of a task.
+It does for a task what `InputRounds` does for a call. A question waits in place; after a while the tool
+is stopped, and run again when the answer arrives. A key is never used for two questions of a task.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class TaskQuestions:
     __slots__ = ("_asks", "_counts", "_parking", "_run", "_waiting", "journal")
 
     suspended = False
-    """Never: a question of a task does not end its call."""
+    """Always False: a question of a task does not end its call."""
 
     def __init__(self, run: "TaskRun") -> None:
         self._run = run
@@ -43,7 +43,7 @@ class TaskQuestions:
         self._parking: asyncio.TimerHandle | None = None
 
     def take_over(self, rounds: "InputRounds") -> None:
-        """Go on with the answers that a call got before it became a task."""
+        """Continue with the answers that the call got before it became a task."""
         answers, done, self._counts = rounds.hand_over()
         self.journal = Journal(answers=as_raw(answers), done=done)
 
@@ -62,7 +62,7 @@ class TaskQuestions:
     # Asking
 
     async def ask(self, key: str, request: InputRequest, kind: type[Result]) -> Any:
-        """Return the client's answer, now or when it comes."""
+        """Return the client's answer; wait until it arrives."""
         journal = self.journal
         if not journal.knows(key):
             journal = await self._answered(key, request)
@@ -119,14 +119,14 @@ class TaskQuestions:
             spawn(self._run.peer.loop, self._run.engine.keeper.park(self._run))
 
     async def take_answers(self, record: TaskRecord) -> None:
-        """Let the tool go on with the answers that have come."""
+        """Let the tool continue with the answers that have arrived."""
         if not self._waiting:
             return
         journal = self._run.engine.contents.journal_of(record)
         arrived = [key for key in self._waiting if journal.knows(key)]
         if not arrived:
             return
-        # First: from here on a worker that takes over cannot know how far the tool came.
+        # Stored first: from here on, a worker that takes over cannot know how far the tool got.
         if self._run.engine.store.durable and await self._run.write(as_running) is None:
             return
         self.journal = journal
@@ -144,7 +144,7 @@ class TaskQuestions:
         return self.journal.done.get(key)
 
     async def record(self, key: str, value: bytes) -> None:
-        """Store a value of `once`. When this returns, it will not be lost."""
+        """Store a value of `once`. Once this returns, the value is not lost."""
         engine = self._run.engine
 
         def make(record: TaskRecord) -> TaskRecord:
@@ -158,7 +158,7 @@ class TaskQuestions:
         self.journal.done[key] = Raw(value)
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for answers."""
         self._stop_parking()
         for waiting in self._waiting.values():
             waiting.cancel()

@@ -1,4 +1,4 @@
-"""One tool at work that is a task, or may become one."""
+"""One running tool that is a task, or may become one."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class TaskRun(Struct, eq=False):
     """One run of a tool.
 
     Until it is a task it has the context of its call. From then on, questions, progress and
-    `ctx.once` go to the store, whatever becomes of the connection that the call came by.
+    `ctx.once` go to the store, even if the connection of the call is lost.
 
     Args:
         engine: Owns the tasks.
@@ -37,22 +37,22 @@ class TaskRun(Struct, eq=False):
     options: "Tasks"
     adopting: ClassVar[bool] = True
     record: TaskRecord | None = None
-    """The task as last seen; None before it is one."""
+    """The task as last read; None before it is a task."""
     adoption: asyncio.Task[None] | None = None
-    """Its becoming a task, while that takes."""
+    """The work of becoming a task, while that is under way."""
     value: Result | Encoded | None = None
     """What the tool returned."""
     raised: BaseException | None = None
     ended: bool = False
-    """Whether what the tool still does is of no interest any more."""
+    """Whether the outcome of the tool is no longer needed."""
     fence: int = 0
     work: asyncio.Task[None] | None = None
     peer: TaskPeer = cast("TaskPeer", None)
-    """Set by `prepare`, as all that follows."""
+    """Set by `prepare`, like the members after it."""
     questions: TaskQuestions = cast("TaskQuestions", None)
 
     def prepare(self) -> None:
-        """Make what a task needs and a call does not."""
+        """Make the objects that a task needs and a call does not."""
         call = self.call
         self.work = call.work
         self.peer = TaskPeer(self, peer_of(self.ctx), call.progress_token)
@@ -74,7 +74,7 @@ class TaskRun(Struct, eq=False):
     async def _execute(self, start: Next) -> None:
         try:
             work = start()
-            del start  # it knows the call, which is answered by now
+            del start  # it refers to the call, which is answered by now
             self.value = await work
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -89,22 +89,22 @@ class TaskRun(Struct, eq=False):
         return self.record is not None
 
     async def adopt(self) -> bool:
-        """Become a task; False if the tool is done or asks its client at the moment."""
+        """Become a task; return False if the tool is done, or is asking its client."""
         return self.record is not None or await self.engine.promotions.adopt(self)
 
     def is_undecided(self) -> bool:
-        """Whether the tool is at work, and not a task."""
+        """Whether the tool is running and is not a task."""
         return self.record is None and self.value is None and self.raised is None
 
     def settle(self, record: TaskRecord) -> None:
-        """Work for a task that was stored, and no longer for the call."""
+        """Work for the stored task from now on, no longer for the call."""
         self.record = record
         self.fence = record.fence
         call = self.call
         if call.rounds is not None:
             self.questions.take_over(
                 call.rounds
-            )  # once more: something may have been done meanwhile
+            )  # once more: values may have been stored meanwhile
         token = record.id if call.progress_token is None else call.progress_token
         detached = Call(call.id, call.method, call.params, call.raw, call.caller, token)
         detached.outlet = _NoOutlet(call.outlet)
@@ -124,7 +124,7 @@ class TaskRun(Struct, eq=False):
     # Writing
 
     async def write(self, make: Callable[[TaskRecord], TaskRecord]) -> TaskRecord | None:
-        """Store a change of the task. None, and the tool is stopped, if it is not this run's any more.
+        """Store a change of the task. If the task is not this run's any more, stop the tool; return None.
 
         Args:
             make: Returns the changed record for the latest one; called again when that changed.
@@ -167,10 +167,10 @@ class TaskRun(Struct, eq=False):
 
 
 class _NoOutlet:
-    """The outlet of a tool whose call was answered: nothing can be sent to it.
+    """The outlet of a tool whose call was answered: nothing can be sent through it.
 
     Args:
-        before: The outlet of the call, which knows how it came.
+        before: The outlet of the call, which knows the wire and the client's address.
     """
 
     def __init__(self, before: Outlet | None) -> None:
@@ -189,4 +189,4 @@ class _NoOutlet:
         """Wait for nothing."""
 
     def send_away(self, retry_ms: int) -> None:
-        """Do nothing: there is no response to hang up on."""
+        """Do nothing: there is no response to end early."""

@@ -22,7 +22,7 @@ class Vault:
         return self._keys.encrypt(data, id.encode())
 
     def open(self, id: str, data: bytes) -> bytes:
-        """Return contents of a task. Raises `Unreadable` for what no key opens."""
+        """Return contents of a task. Raises `Unreadable` if no key opens them."""
         try:
             return self._keys.decrypt(data, id.encode())
         except Unsealable as error:

@@ -1,10 +1,12 @@
 """Tools that attack what is around their process: the processes they were forked from, and the server."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -189,3 +191,44 @@ async def test_a_copy_that_comes_back_is_not_heard() -> None:
             assert [each.data for each in others] == list(range(10))
             for _ in range(3):
                 assert (await client.call_tool(f"copies{end}")).data == first.data
+
+
+def rewiring(profile: Isolate) -> Server:
+    app = make(profile)
+
+    @app.tool(isolate=profile)
+    def reopen(folder: Path) -> str:
+        """Close everything, and open files in place of what was closed."""
+        os.closerange(3, 1000)
+        for number in range(50):
+            os.open(folder / str(number), os.O_RDWR | os.O_CREAT)
+        return "hello"
+
+    @app.tool(isolate=profile, timeout=0.5)
+    def fill_inbox() -> None:
+        """Write to what this process reads its calls from, without an end."""
+        [inbox] = [
+            each
+            for each in Path("/proc/self/fd").iterdir()
+            if each.is_fifo()
+            and int(each.name) > 2
+            and fcntl.fcntl(int(each.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        ]
+        writer = os.open(inbox, os.O_WRONLY | os.O_NONBLOCK)
+        while True:
+            for data in (b"\x01\x00\x00\x00forged", b"\xff" * 50, b"x", bytes(4)):
+                with suppress(BlockingIOError):
+                    os.write(writer, data)
+
+    return app
+
+
+async def test_an_answer_is_not_written_to_a_file_of_the_tool(tmp_path: Path) -> None:
+    async with Client(rewiring(ONE)) as client:
+        assert "failed" in await told(client, "reopen", {"folder": str(tmp_path)})
+        assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}
+
+
+async def test_a_process_that_writes_to_its_own_inbox_costs_its_call() -> None:
+    async with Client(rewiring(ONE)) as client:
+        assert "did not finish within 0.5 s" in await told(client, "fill_inbox")

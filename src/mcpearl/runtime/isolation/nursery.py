@@ -217,7 +217,8 @@ class Nursery:
         Args:
             process: Gets the reports.
             pool: The pool that it is for.
-            descriptors: Its connection to the server, its inbox, and what it prints to.
+            descriptors: Its connection to the server, its inbox, what it answers on, and what it
+                prints to.
 
         Raises:
             ZygoteEnded: There is no zygote at the moment.

@@ -6,13 +6,13 @@ forked: for one that is added later another zygote is forked, and the old one go
 """
 
 import asyncio
-import socket
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.isolation.nursery import Nursery
 from mcpearl.runtime.isolation.pool import ProcessPool
 from mcpearl.runtime.isolation.profile import Isolate
+from mcpearl.runtime.isolation.zygote import Wiring
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.server.core import ServerCore
 from mcpearl.server.serving.supervised import cause_of
@@ -83,12 +83,11 @@ class Isolation:
             self._nursery.discard()
             self._nursery = None
 
-    def _work(self, pool: int, connection: socket.socket, inbox: socket.socket) -> None:
+    def _work(self, pool: int, wiring: Wiring) -> None:
         """Run as a process of a pool."""
         from mcpearl.server.isolation.work import work
 
-        sockets = connection, inbox
-        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, sockets)
+        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, wiring)
 
     async def start(self) -> None:
         """Start a zygote and the pools, and have calls from now on run there.

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from mcpearl.runtime.isolation.inbox import LARGEST, Inbox, fits, is_end, payload_of
+from mcpearl.runtime.isolation.inbox import LARGEST, LARGEST_CALL, Inbox, is_end, payload_of
 
 
 def test_what_is_not_taken_can_be_taken_back() -> None:
@@ -21,9 +21,7 @@ def test_what_is_not_taken_can_be_taken_back() -> None:
 
 def test_there_is_an_end_of_room() -> None:
     inbox = Inbox()
-    payload = b"x" * (LARGEST - 4)
-    assert fits(payload)
-    assert not fits(payload + b"x")
+    payload = b"x" * LARGEST_CALL
     held = 0
     while inbox.put(held, payload):
         held += 1

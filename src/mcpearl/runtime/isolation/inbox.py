@@ -11,8 +11,10 @@ import select
 import struct
 
 _NUMBER = struct.Struct("<I")
-LARGEST = select.PIPE_BUF  # bytes that are written whole or not at all
-_INLINE = LARGEST - _NUMBER.size  # bytes of a call that fits; a larger one goes over the connection
+LARGEST = select.PIPE_BUF
+"""Bytes that a message may have: as many as are written whole or not at all."""
+LARGEST_CALL = LARGEST - _NUMBER.size
+"""Bytes of a call that fits; a larger one goes over the connection."""
 _NO_MORE = 0  # in place of a call's number: none follows
 
 
@@ -39,7 +41,7 @@ class Inbox:
 
         Args:
             number: The call's, above 0.
-            payload: The call; see `fits`.
+            payload: The call, at most `LARGEST_CALL` bytes.
         """
         try:
             os.write(self._writer, _NUMBER.pack(number) + payload)
@@ -73,11 +75,6 @@ class Inbox:
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
-
-
-def fits(payload: bytes) -> bool:
-    """Whether a call fits into the inbox."""
-    return len(payload) <= _INLINE
 
 
 def is_end(message: bytes) -> bool:

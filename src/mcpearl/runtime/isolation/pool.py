@@ -231,11 +231,12 @@ class ProcessPool:
         now = clock.monotonic()
         self._average += (now - process.since - self._average) / 8
         process.since = now
-        self._depth = max(1, min(_DEEPEST, int(_QUICK / self._average)))
+        quick = self._average < _QUICK / _DEEPEST
+        self._depth = _DEEPEST if quick else max(1, int(_QUICK / self._average))
 
     def _employ(self, process: Process) -> None:
         """Give a process without a call the one that has waited longest."""
-        if not self._waiting.count:
+        if not self._waiting.count and self._calls > 1:
             self._steal()
         self._idle.append(process)
         if self._waiting.count:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from mcpearl.runtime import clock
 from mcpearl.runtime.isolation.family import Excess, processor_time
 from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, FrameReader, Garbled, Kind, frame
-from mcpearl.runtime.isolation.inbox import Inbox, fits
+from mcpearl.runtime.isolation.inbox import LARGEST_CALL, Inbox
 from mcpearl.runtime.isolation.nursery import Nursery, how
 from mcpearl.runtime.isolation.output import ProcessOutput
 
@@ -174,17 +174,19 @@ class Process:
     def begin(self, job: Job) -> bool:
         """Take a call, now or after those it has; False when there is no room for it."""
         number = self._last = self._last % _LAST_NUMBER + 1
-        if fits(job.payload):
-            if not self._inbox.put(number, job.payload):
+        payload = job.payload
+        if len(payload) <= LARGEST_CALL:
+            if not self._inbox.put(number, payload):
                 return False
         elif self.jobs:
             return False  # what is sent over the connection cannot be taken back
         else:
             if not self._inbox.announce(number):
                 return False
-            self._send(frame(self._mark, Kind.CALL, job.payload))
+            self._send(frame(self._mark, Kind.CALL, payload))
         if not self.jobs:
-            self._output.forget()
+            if self._output.kept:
+                self._output.forget()
             self.since = clock.monotonic()
         self.jobs[number] = job
         job.process = self
@@ -296,7 +298,7 @@ class Process:
         if self._timer is not None:
             self._stop_timer()
         del self.jobs[number]
-        if self.jobs:
+        if self.jobs and self._output.kept:
             self._output.forget()
         self.served += 1
         if kind == Kind.LAST:

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from mcpearl.runtime.isolation.frames import FrameReader, Kind, frame
 from mcpearl.runtime.isolation.inbox import LARGEST, is_end, payload_of
@@ -53,9 +53,9 @@ class BlockingLine:
         self._writing = threading.Lock()
         self._asking = threading.Lock()
 
-    def send(self, kind: Kind, *parts: bytes) -> None:
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
         """Write a frame that is not of a call."""
-        self._write(frame(self._mark, kind, *parts))
+        self._write(frame(self._mark, kind, payload))
 
     def _write(self, data: bytes) -> None:
         written = os.write(self._answers, data)
@@ -63,16 +63,18 @@ class BlockingLine:
             data = data[written:]
             written = os.write(self._answers, data)
 
-    def end(self, kind: Kind, *parts: bytes) -> None:
+    def end(self, kind: Kind, payload: bytes) -> None:
         """Write the last frame of the call in hand."""
+        data = frame(self._mark, kind, payload)
         with self._writing:
-            self._leave_if_copied()
+            if self._copied:
+                self._leave()
             self.call = 0
-            self._write(frame(self._mark, kind, *parts))
+            self._write(data)
 
-    def _leave_if_copied(self) -> None:
-        if self._copied:  # a tool forked, and came back in the copy as well
-            os._exit(1)
+    def _leave(self) -> NoReturn:
+        """End this copy of the process: a tool forked, and came back in the copy as well."""
+        os._exit(1)
 
     def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
         """Write a frame of a call; False when that has ended."""
@@ -194,17 +196,18 @@ class LoopLine(BlockingLine):
         elif is_end(message):
             self.over.set()
 
-    def send(self, kind: Kind, *parts: bytes) -> None:
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
         """Write a frame, together with others of the same iteration of the loop."""
         if not self._outgoing:
             self._loop.call_soon(self.flush)
-        self._outgoing.append(frame(self._mark, kind, *parts))
+        self._outgoing.append(frame(self._mark, kind, payload))
 
-    def end(self, kind: Kind, *parts: bytes) -> None:
+    def end(self, kind: Kind, payload: bytes) -> None:
         """Write the last frame of the call in hand."""
-        self._leave_if_copied()
+        if self._copied:
+            self._leave()
         self.call = 0
-        self.send(kind, *parts)
+        self.send(kind, payload)
 
     def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
         if call != self.call or not call:

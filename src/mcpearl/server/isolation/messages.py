@@ -5,7 +5,7 @@ what it runs.
 """
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -115,7 +115,7 @@ def pack_call(tool: int, version: int, context: bytes, arguments: Raw | UnsetTyp
     """Return the payload of a call."""
     if arguments is UNSET:
         return _HEAD.pack(tool, version | _BARE, len(context)) + context
-    return b"".join((_HEAD.pack(tool, version, len(context)), context, memoryview(arguments)))
+    return b"".join((_HEAD.pack(tool, version, len(context)), context, cast(bytes, arguments)))
 
 
 def unpack_call(payload: bytes) -> tuple[int, int, bytes, Raw | UnsetType]:
@@ -132,10 +132,10 @@ _RESULT = struct.Struct("<BI")
 _COMPLETE, _IS_ERROR = 1, 2
 
 
-def pack_result(body: bytes, complete: bool, is_error: bool, state: bytes) -> tuple[bytes, ...]:
-    """Return the payload of a result, in parts."""
+def pack_result(body: bytes, complete: bool, is_error: bool, state: bytes) -> bytes:
+    """Return the payload of a result."""
     flags = _COMPLETE * complete | _IS_ERROR * is_error
-    return _RESULT.pack(flags, len(state)), state, body
+    return b"".join((_RESULT.pack(flags, len(state)), state, body))
 
 
 def unpack_result(payload: bytes) -> tuple[bytes, bool, bool, bytes]:

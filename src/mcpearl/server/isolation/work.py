@@ -149,11 +149,11 @@ class _BlockingWorker:
         tool, ctx, arguments = self._prepare(payload)
         try:
             result = copy_context().run(_run, tool, arguments, ctx)
-            parts = self._result(result, ctx)
+            payload = self._result(result, ctx)
         except BaseException as error:
             self._fail(error, ctx)
         else:
-            self._line.end(Kind.RESULT, *parts)
+            self._line.end(Kind.RESULT, payload)
 
     def _prepare(self, payload: bytes) -> tuple["IsolatedTool", IsolatedContext, Any]:
         index, version, sent, arguments = unpack_call(payload)
@@ -169,7 +169,7 @@ class _BlockingWorker:
             self._bare[index, version] = ctx
         return tool, ctx, arguments
 
-    def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> tuple[bytes, ...]:
+    def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> bytes:
         state = ctx.sendable_state()
         if isinstance(result, Encoded):  # only a tool that succeeded returns one
             return pack_result(result.body, result.complete, False, pack(state) if state else b"")
@@ -224,11 +224,11 @@ class _LoopWorker(_BlockingWorker):
         ctx.run_by(self._running)
         tracing.enter(ctx.params.meta)
         try:
-            parts = self._result(await tool.run_here(arguments, ctx), ctx)
+            payload = self._result(await tool.run_here(arguments, ctx), ctx)
         except BaseException as error:
             self._fail(error, ctx)
         else:
-            self._line.end(Kind.RESULT, *parts)
+            self._line.end(Kind.RESULT, payload)
         self._line.flush()
         self._line.is_free()
 

@@ -193,6 +193,18 @@ async def test_a_copy_that_comes_back_is_not_heard() -> None:
                 assert (await client.call_tool(f"copies{end}")).data == first.data
 
 
+def own_inbox() -> int:
+    """Return a descriptor that writes to what this process reads its calls from."""
+    [inbox] = [
+        each
+        for each in Path("/proc/self/fd").iterdir()
+        if each.is_fifo()
+        and int(each.name) > 2
+        and fcntl.fcntl(int(each.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    ]
+    return os.open(inbox, os.O_WRONLY | os.O_NONBLOCK)
+
+
 def rewiring(profile: Isolate) -> Server:
     app = make(profile)
 
@@ -207,18 +219,26 @@ def rewiring(profile: Isolate) -> Server:
     @app.tool(isolate=profile, timeout=0.5)
     def fill_inbox() -> None:
         """Write to what this process reads its calls from, without an end."""
-        [inbox] = [
-            each
-            for each in Path("/proc/self/fd").iterdir()
-            if each.is_fifo()
-            and int(each.name) > 2
-            and fcntl.fcntl(int(each.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-        ]
-        writer = os.open(inbox, os.O_WRONLY | os.O_NONBLOCK)
+        writer = own_inbox()
         while True:
             for data in (b"\x01\x00\x00\x00forged", b"\xff" * 50, b"x", bytes(4)):
                 with suppress(BlockingIOError):
                     os.write(writer, data)
+
+    @app.tool(isolate=profile)
+    def fill_later(done: Path) -> None:
+        """Fill the inbox once this call is answered, and take nothing from it."""
+
+        def fill(number: int, frame: object) -> None:
+            writer = own_inbox()
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(writer, bytes(4096))
+            done.touch()
+            time.sleep(60)
+
+        signal.signal(signal.SIGALRM, fill)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
 
     return app
 
@@ -232,3 +252,12 @@ async def test_an_answer_is_not_written_to_a_file_of_the_tool(tmp_path: Path) ->
 async def test_a_process_that_writes_to_its_own_inbox_costs_its_call() -> None:
     async with Client(rewiring(ONE)) as client:
         assert "did not finish within 0.5 s" in await told(client, "fill_inbox")
+
+
+async def test_a_process_that_fills_its_inbox_gets_no_more_calls(tmp_path: Path) -> None:
+    async with Client(rewiring(ONE)) as client:
+        pid = (await client.call_tool("pid")).data
+        await client.call_tool("fill_later", {"done": str(tmp_path / "done")})
+        await eventually((tmp_path / "done").exists)
+        assert (await client.call_tool("add", {"a": 1, "b": 2}, timeout=20)).data == 3
+        assert (await client.call_tool("pid")).data != pid

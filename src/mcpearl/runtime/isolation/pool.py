@@ -93,11 +93,12 @@ class ProcessPool:
         if self._waiting.count:  # so no process has room
             self._waiting.add(job)
         elif self._idle:
-            self._idle.pop().begin(job)  # which has room for any call
-            return
+            if self._hand(self._idle.pop(), job):
+                return
+            self._waiting.add(job)
         else:
             process = self._least_busy()
-            if process is None or not process.begin(job):
+            if process is None or not self._hand(process, job):
                 self._waiting.add(job)
         if self._able < self._size:
             self._want_more()
@@ -147,7 +148,7 @@ class ProcessPool:
         """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
         while self._waiting.count:
             process = self._idle.pop() if self._idle else self._least_busy()
-            if process is None or not self._fill(process):
+            if process is None or not (self._fill(process) or process.retiring):
                 break
         if self._able < self._size:
             self._want_more()
@@ -156,9 +157,17 @@ class ProcessPool:
         """Hand a process the next call; False when it does not fit."""
         job = self._waiting.take()
         assert job is not None
-        if process.begin(job):
+        if self._hand(process, job):
             return True
         self._waiting.put_first(job)
+        return False
+
+    def _hand(self, process: Process, job: Job) -> bool:
+        """Hand a call to a process; False when it does not fit."""
+        if process.begin(job):
+            return True
+        if not process.jobs:  # its inbox was empty
+            process.kill("wrote to its own inbox")
         return False
 
     def _least_busy(self) -> Process | None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mcpearl import Client, Files, Isolate, Server
-from mcpearl.runtime.isolation import nursery
+from mcpearl import Client, Context, Files, Isolate, Server
+from mcpearl.runtime.isolation import nursery, process
+from mcpearl.runtime.isolation.frames import Kind
+from mcpearl.server.isolation.messages import ContextRequest
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
 from tests.server.isolation.test_crashes import sleeps, told
@@ -261,3 +263,25 @@ async def test_a_process_that_fills_its_inbox_gets_no_more_calls(tmp_path: Path)
         await eventually((tmp_path / "done").exists)
         assert (await client.call_tool("add", {"a": 1, "b": 2}, timeout=20)).data == 3
         assert (await client.call_tool("pid")).data != pid
+
+
+async def test_a_process_that_reads_no_answers_costs_its_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_UNREAD", 4_000_000)
+    app = make(ONE)
+
+    @app.resource("big://text")
+    def big() -> str:
+        return "x" * 1_000_000
+
+    @app.tool(isolate=ONE)
+    def ask_on(ctx: Context) -> None:
+        """Ask without an end, and read nothing."""
+        line = ctx._line._line  # type: ignore[attr-defined]
+        for number in range(1, 2**32):
+            line._say(line.call, Kind.ASK, ContextRequest(number, "read", ["big://text"]))
+            time.sleep(0.001)
+
+    async with Client(app) as client:
+        assert "does not read the answers" in await told(client, "ask_on")

@@ -23,6 +23,7 @@ _LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
 _CLOSING = 0.1  # seconds between the end of its connection and its own, if it is on its way
 _MOST_TAKEN_BACK = 64  # messages, of the few that an inbox has room for
 _LAST_NUMBER = 2**32 - 1  # of a call; after it they start again
+_UNREAD = 64 * 1024 * 1024  # bytes of answers that a process may leave unread
 _UNWINDING = 1.0  # seconds a call has to end once it was told that it is over
 
 
@@ -206,7 +207,10 @@ class Process:
         return found
 
     def reply(self, payload: bytes) -> None:
-        """Answer something that the call asked for."""
+        """Answer something that the call asked for; kill a process that asks on and reads no answers."""
+        if len(self._outgoing) > _UNREAD:
+            self.kill("does not read the answers to what it asks")
+            return
         self._send(frame(self._mark, Kind.REPLY, payload))
 
     def unwind(self) -> None:

@@ -2,7 +2,7 @@
 
 Tools with equal settings share a pool. The zygote is forked before the event loop starts where
 `app.run()` serves, and otherwise when the server comes up. It knows the tools there were when it was
-forked: for one that is added later another zygote is forked, and the old one goes with its last call.
+forked. For a tool that is added later another zygote is forked, and the old one ends after its last call.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class Isolation:
     """The zygote and the pools of a server's isolated tools.
 
     Args:
-        core: The server's.
-        root: The supervisor that the processes are in the tree of.
+        core: What the server's connections share.
+        root: The supervisor that the zygote and the pools become children of.
         lifespan: Enters the server's lifespan into a stack, where it has one.
     """
 
@@ -128,7 +128,7 @@ class Isolation:
         return f"pool of {shown}"
 
     async def renew(self) -> None:
-        """Have a zygote that knows the tools there are now; the old one goes with its last call."""
+        """Start a zygote that knows the tools there are now; the old one ends after its last call."""
         async with self._lock:
             if self.known == self._count:
                 return

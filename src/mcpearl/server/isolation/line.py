@@ -85,10 +85,10 @@ class BlockingLine:
             return True
 
     def flush(self) -> None:
-        """Write what waits to be written: nothing does."""
+        """Do nothing: frames are written at once."""
 
     def next_call(self) -> bytes | None:
-        """Wait for the next call; None when the server needs this process no more."""
+        """Wait for the next call; None when the server does not need this process any more."""
         message = os.read(self._inbox, LARGEST)
         payload = payload_of(message)
         if payload is None:
@@ -161,7 +161,7 @@ class LoopLine(BlockingLine):
     def __init__(self, wiring: Wiring) -> None:
         super().__init__(wiring)
         self.over = asyncio.Event()
-        """Set when the server needs this process no more."""
+        """Set when the server does not need this process any more."""
         self._take: Callable[[bytes], None] | None = None
         self._listening = True  # to the inbox
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""What a server and its isolated processes say about a call. `runtime.isolation.frames` carries it.
+"""The messages about a call between a server and its isolated processes, which frames carry.
 
-A server decodes these as the types they are and nothing else: a process may have been taken over by
-what it runs.
+A server decodes each message as exactly one type: a process may have been taken over by the code that
+it runs.
 """
 
 import struct
@@ -56,7 +56,7 @@ class CallerRecord(Struct, array_like=True):
 
 
 class PrincipalRecord(Struct, array_like=True):
-    """A principal; one without a subject is of a wire that authenticates no caller."""
+    """A principal. It has no subject on a wire that does not authenticate callers."""
 
     subject: str
     client_id: str | None

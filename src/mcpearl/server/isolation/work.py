@@ -71,7 +71,7 @@ def work(
     lifespan: EnterLifespan | None,
     wiring: Wiring,
 ) -> None:
-    """Take calls until the server needs this process no more."""
+    """Take calls until the server does not need this process any more."""
     if lifespan is not None or any(tool.needs_loop for tool in tools):
         asyncio.run(_work_on_loop(core, tools, profile, lifespan, wiring))
     else:

@@ -1,4 +1,4 @@
-"""The standard output and error of an isolated process: passed on, and the last lines kept."""
+"""The standard output and error of an isolated process. They are passed on; the last lines are kept."""
 
 import asyncio
 import os

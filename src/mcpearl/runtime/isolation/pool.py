@@ -29,7 +29,7 @@ _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
 class PoolFull(Exception):
-    """As many calls wait as there may be."""
+    """So many calls wait already that no more may."""
 
 
 class ProcessPool:
@@ -37,7 +37,7 @@ class ProcessPool:
 
     Args:
         name: For the tree and for messages.
-        number: What the processes know it by.
+        number: The number by which its processes know it.
         profile: Its settings.
         nursery: Forks the processes.
         longest: Bytes an answer may have.
@@ -221,7 +221,7 @@ class ProcessPool:
             self.loop.call_soon(self._go_on, process)
 
     def _go_on(self, process: Process) -> None:
-        """Give a process its next call, or have it end when it has served enough."""
+        """Hand a process its next call, or have it end when it has served enough."""
         if process.over:
             return
         reuse = self.profile.reuse
@@ -236,7 +236,7 @@ class ProcessPool:
             self._employ(process)
 
     def _note_time(self, process: Process) -> None:
-        """Send calls ahead as far as those that are quick: nothing waits long behind another peer's."""
+        """Send more calls ahead the quicker they are: none waits long behind another peer's."""
         now = clock.monotonic()
         self._average += (now - process.since - self._average) / 8
         process.since = now
@@ -244,7 +244,7 @@ class ProcessPool:
         self._depth = _DEEPEST if quick else max(1, int(_QUICK / self._average))
 
     def _employ(self, process: Process) -> None:
-        """Give a process without a call the one that has waited longest."""
+        """Hand a process without a call the one that has waited longest."""
         if not self._waiting.count and self._calls > 1:
             self._steal()
         self._idle.append(process)
@@ -261,7 +261,7 @@ class ProcessPool:
             self.take_again(busiest.take_back(1))
 
     def is_leaving(self, process: Process) -> None:
-        """Give no more calls to a process."""
+        """Hand no more calls to a process."""
         self._able -= 1
         if process in self._idle:
             self._idle.remove(process)

@@ -69,7 +69,7 @@ class ProcessEnded(Exception):
     """An isolated process ended before it had answered.
 
     Args:
-        reason: How it ended, as what is said of the process.
+        reason: How it ended, as the rest of a sentence about the process.
         said: The last lines it printed.
         code: What it ended with; below 0 a signal. None if that is not known.
         excess: What it had too much of, together with what it had started.
@@ -250,16 +250,16 @@ class Process:
         if not self._outgoing:
             self._loop.remove_writer(self._socket)
 
-    # What it says
+    # What it writes
 
     def pause(self) -> None:
-        """Read no more of what it says: it has to wait."""
+        """Stop reading what it writes: it has to wait."""
         if self._reading and not self.over:
             self._reading = False
             self._loop.remove_reader(self._answers)
 
     def resume(self) -> None:
-        """Read again what it says."""
+        """Read again what it writes."""
         if not self._reading and not self.over:
             self._reading = True
             self._loop.add_reader(self._answers, self._readable)
@@ -356,7 +356,7 @@ class Process:
             self._nursery.kill(self._number)
 
     def exceeds(self, excess: Excess) -> None:
-        """Give it no more calls, or take note why the zygote has killed it."""
+        """Hand it no more calls, or note why the zygote has killed it."""
         self._leave()
         if excess != Excess.CROWDED:
             self._excess = excess

@@ -150,7 +150,7 @@ def _silence(kept: int) -> None:
 
 
 def _print_to(output: int) -> None:
-    """Have everything that is printed go to this descriptor, whatever was done about it before."""
+    """Have everything that is printed go to this descriptor, wherever it went before."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

@@ -86,3 +86,48 @@ async def test_only_what_counts_opens_it() -> None:
         async with breaker:
             raise ValueError("bad city")
     assert breaker.state == "closed"
+
+
+async def late(breaker: Breaker, outcome: str, release: asyncio.Event) -> "asyncio.Task[None]":
+    """Begin a call that fails, or is cancelled, once it is released."""
+
+    async def call() -> None:
+        await release.wait()
+        raise OSError("late") if outcome == "fails" else asyncio.CancelledError
+
+    task = asyncio.ensure_future(breaker.call(call))
+    await asyncio.sleep(0)
+    return task
+
+
+@pytest.mark.parametrize("outcome", ["fails", "is cancelled"])
+async def test_a_call_from_before_does_not_end_a_trial(clock: MovableClock, outcome: str) -> None:
+    breaker = Breaker("weather", 1, DELAYS)
+    before, release = asyncio.Event(), asyncio.Event()
+    old = await late(breaker, outcome, before)
+    await fail(breaker, 1)
+    clock.move(1)
+    trial = asyncio.ensure_future(breaker.call(release.wait))
+    await asyncio.sleep(0)
+    before.set()
+    await asyncio.wait([old])
+    assert old.cancelled() or isinstance(old.exception(), OSError)
+    assert breaker.state == "half-open"
+    with pytest.raises(BreakerOpen):
+        await breaker.call(fine)  # which would be a second trial
+    release.set()
+    await trial
+    assert breaker.state == "closed"
+
+
+async def test_a_trial_whose_task_reports_nothing_is_over(clock: MovableClock) -> None:
+    breaker = Breaker("weather", 1, DELAYS)
+    await fail(breaker, 1)
+    clock.move(1)
+
+    async def enter() -> None:
+        breaker.enter()
+
+    await asyncio.ensure_future(enter())
+    assert await breaker.call(fine) == "fine"
+    assert breaker.state == "closed"

@@ -38,7 +38,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
     jitter: float = 0.25
     """Share by which a delay may differ from its figure, either way, to spread attempts out."""
     settled_after: float | None = None
-    """Seconds something has to work before the delays start again; None is the current delay."""
+    """Seconds something has to work before the delays start again; None for the current delay."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__

@@ -1,5 +1,6 @@
 """Circuit breakers: what keeps failing is left alone for a while, then tried once."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Literal, TypeVar
@@ -45,7 +46,7 @@ class Breaker:
         "_failed",
         "_failures",
         "_retries",
-        "_trying",
+        "_trial",
         "_until",
         "name",
     )
@@ -65,7 +66,7 @@ class Breaker:
         self._retries = Retries(delays)
         self._failed = 0  # in a row
         self._until: float | None = None  # when the next trial may be made; None while closed
-        self._trying = False  # whether a trial is under way
+        self._trial: object = None  # the task that makes a trial, while it does
         self._error: BaseException | None = None  # the last failure, while not closed
 
     @property
@@ -73,10 +74,10 @@ class Breaker:
         """Whether calls go through, are refused, or one of them is tried."""
         if self._until is None:
             return "closed"
-        return "half-open" if self._trying or clock.monotonic() >= self._until else "open"
+        return "half-open" if self._is_tried() or clock.monotonic() >= self._until else "open"
 
     def enter(self) -> None:
-        """Ask to make a call; it is reported with `worked` or `failed`, or given back with `undecided`.
+        """Ask to make a call; the same task reports how it went, with `worked`, `failed` or `undecided`.
 
         Raises:
             BreakerOpen: It keeps failing.
@@ -84,14 +85,20 @@ class Breaker:
         if self._until is None:
             return
         left = self._until - clock.monotonic()
-        if left > 0 or self._trying:
+        if left > 0 or self._is_tried():
             raise BreakerOpen(self.name, max(left, 0.0), self._error)
-        self._trying = True
+        self._trial = _this_task()
+
+    def _is_tried(self) -> bool:
+        """Whether a trial is under way; one whose task ended without a report is not."""
+        return self._trial is not None and not (
+            isinstance(self._trial, asyncio.Future) and self._trial.done()
+        )
 
     def worked(self) -> None:
         """Note that a call worked: the breaker is closed."""
         self._failed = 0
-        self._trying = False
+        self._trial = None
         if self._until is not None:
             self._until = self._error = None
             self._retries.start_over()
@@ -103,14 +110,16 @@ class Breaker:
             error: What it failed with.
         """
         self._failed += 1
-        if self._trying or (self._until is None and self._failed >= self._failures):
-            self._trying = False
+        opens = self._until is None and self._failed >= self._failures
+        if opens or (self._trial is not None and self._trial is _this_task()):
+            self._trial = None
             self._error = error.with_traceback(None)
             self._until = clock.monotonic() + self._retries.next_delay()
 
     def undecided(self) -> None:
         """Note that a call was cancelled, which says nothing: another may be tried."""
-        self._trying = False
+        if self._trial is _this_task():  # not of a call that began before the breaker opened
+            self._trial = None
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
         """Await what a function returns, inside the breaker.
@@ -136,3 +145,14 @@ class Breaker:
             self.worked()
         else:
             self.undecided()
+
+
+_NO_TASK = object()
+
+
+def _this_task() -> object:
+    """Return the running task; one object for all code that is not in a task."""
+    try:
+        return asyncio.current_task() or _NO_TASK
+    except RuntimeError:  # there is no event loop
+        return _NO_TASK

@@ -91,7 +91,7 @@ class Account:
         self.held = 0
 
     def open(self, kind: str) -> Holding:
-        """Return a holding of this peer, which is empty yet."""
+        """Return a new, empty holding of this peer."""
         return Holding(self, kind)
 
     def hold(self, kind: str, size: int) -> Holding:
@@ -109,7 +109,7 @@ class Account:
 
     @property
     def refusal(self) -> str:
-        """Say why this peer gets no more."""
+        """Why this peer may hold no more, as text for it."""
         total = self._budget.total
         return (
             f"The server holds {_shown(self.held)} for this client and may hold no more: all clients "

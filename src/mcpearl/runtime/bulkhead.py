@@ -5,7 +5,7 @@ from types import TracebackType
 
 
 class BulkheadFull(RuntimeError):
-    """As many are inside and waiting as there may be."""
+    """No more tasks may be inside, and no more may wait."""
 
 
 class Bulkhead:
@@ -63,7 +63,7 @@ class Bulkhead:
             raise
 
     def leave(self) -> None:
-        """Give the place up, to the one that has waited longest."""
+        """Leave; the task that has waited longest gets the place."""
         while self._waiting:
             turn = next(iter(self._waiting))
             del self._waiting[turn]

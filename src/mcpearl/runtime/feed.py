@@ -1,4 +1,4 @@
-"""Telling many about changes: callbacks, and iterators whose readers may be slow."""
+"""Telling followers about changes: callbacks, and iterators whose readers may be slow."""
 
 import asyncio
 import logging

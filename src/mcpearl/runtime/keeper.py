@@ -1,4 +1,4 @@
-"""Keepers: what has to be looked after every so often, such as sessions that may have expired.
+"""Keepers: regular looks at what changes by itself, such as sessions that may have expired.
 
 A keeper is a timer that runs only while there is something to look after. A look that fails is
 logged, and the next one comes after the delays of the project's back-off: a fault in one entry does

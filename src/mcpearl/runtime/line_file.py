@@ -1,7 +1,7 @@
 """A file of lines that is written behind: the event loop collects them, a thread appends them.
 
-A disk that is slow, full or away delays and fails no caller: what does not fit into the queue is dropped,
-and the file says how many lines are missing once it can be written again.
+A disk that is slow, full or not there neither delays a caller nor makes it fail: what does not fit into
+the queue is dropped, and the file says how many lines are missing once it can be written again.
 """
 
 import asyncio

@@ -48,7 +48,7 @@ class Directory(Protocol):
         ...
 
     def let_go(self, owner: Any) -> None:
-        """Give up every name and property of an owner."""
+        """Release every name and property of an owner."""
         ...
 
 
@@ -133,7 +133,7 @@ class Names:
             self._tell(name, owner)
 
     def mark(self, owner: Any, property: Hashable) -> None:
-        """Give an owner a property, until it goes.
+        """Mark an owner with a property, until it goes.
 
         Args:
             owner: The owner.
@@ -151,7 +151,7 @@ class Names:
         return held
 
     def release(self, name: Hashable) -> None:
-        """Give up one name.
+        """Release one name.
 
         Args:
             name: The name; one that is not held is passed over.
@@ -166,7 +166,7 @@ class Names:
                 self._tell(name, None)
 
     def let_go(self, owner: Any) -> None:
-        """Give up every name and property of an owner.
+        """Release every name and property of an owner.
 
         Args:
             owner: The owner; one that has nothing is passed over.
@@ -251,7 +251,7 @@ class Names:
 
         Args:
             name: The name, which need not be held; or a kind, for all names of it.
-            watcher: Called with the name and its owner, or None when it was given up.
+            watcher: Called with the name and its owner, or None when it was released.
         """
         watchers = self._watchers.setdefault(name, [])
         watchers.append(watcher)

@@ -56,7 +56,7 @@ def make(profile: bool | Isolate = TWO, **options: Any) -> Server:
 
     @app.tool(isolate=profile)
     def garbage() -> str:
-        for number in range(3, 100):
+        for number in range(3, 1024):
             try:
                 os.write(number, b"\x00garbage" * 10)
             except OSError:

@@ -46,7 +46,7 @@ def server() -> Server:
         elif how == "exit":
             os._exit(random.randrange(256))
         elif how == "descriptors":
-            os.closerange(0, 100)
+            os.closerange(0, 1000)
             os._exit(1)
         elif how == "orphan":
             if os.fork() == 0:

@@ -1,17 +1,21 @@
 """Tools that attack what is around their process: the processes they were forked from, and the server."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mcpearl import Client, Files, Isolate, Server
-from mcpearl.runtime.isolation import nursery
+from mcpearl import Client, Context, Files, Isolate, Server
+from mcpearl.runtime.isolation import nursery, process
+from mcpearl.runtime.isolation.frames import Kind
+from mcpearl.server.isolation.messages import ContextRequest
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
 from tests.server.isolation.test_crashes import sleeps, told
@@ -189,3 +193,95 @@ async def test_a_copy_that_comes_back_is_not_heard() -> None:
             assert [each.data for each in others] == list(range(10))
             for _ in range(3):
                 assert (await client.call_tool(f"copies{end}")).data == first.data
+
+
+def own_inbox() -> int:
+    """Return a descriptor that writes to what this process reads its calls from."""
+    [inbox] = [
+        each
+        for each in Path("/proc/self/fd").iterdir()
+        if each.is_fifo()
+        and int(each.name) > 2
+        and fcntl.fcntl(int(each.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    ]
+    return os.open(inbox, os.O_WRONLY | os.O_NONBLOCK)
+
+
+def rewiring(profile: Isolate) -> Server:
+    app = make(profile)
+
+    @app.tool(isolate=profile)
+    def reopen(folder: Path) -> str:
+        """Close everything, and open files in place of what was closed."""
+        os.closerange(3, 1000)
+        for number in range(50):
+            os.open(folder / str(number), os.O_RDWR | os.O_CREAT)
+        return "hello"
+
+    @app.tool(isolate=profile, timeout=0.5)
+    def fill_inbox() -> None:
+        """Write to what this process reads its calls from, without an end."""
+        writer = own_inbox()
+        while True:
+            for data in (b"\x01\x00\x00\x00forged", b"\xff" * 50, b"x", bytes(4)):
+                with suppress(BlockingIOError):
+                    os.write(writer, data)
+
+    @app.tool(isolate=profile)
+    def fill_later(done: Path) -> None:
+        """Fill the inbox once this call is answered, and take nothing from it."""
+
+        def fill(number: int, frame: object) -> None:
+            writer = own_inbox()
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(writer, bytes(4096))
+            done.touch()
+            time.sleep(60)
+
+        signal.signal(signal.SIGALRM, fill)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+
+    return app
+
+
+async def test_an_answer_is_not_written_to_a_file_of_the_tool(tmp_path: Path) -> None:
+    async with Client(rewiring(ONE)) as client:
+        assert "failed" in await told(client, "reopen", {"folder": str(tmp_path)})
+        assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}
+
+
+async def test_a_process_that_writes_to_its_own_inbox_costs_its_call() -> None:
+    async with Client(rewiring(ONE)) as client:
+        assert "did not finish within 0.5 s" in await told(client, "fill_inbox")
+
+
+async def test_a_process_that_fills_its_inbox_gets_no_more_calls(tmp_path: Path) -> None:
+    async with Client(rewiring(ONE)) as client:
+        pid = (await client.call_tool("pid")).data
+        await client.call_tool("fill_later", {"done": str(tmp_path / "done")})
+        await eventually((tmp_path / "done").exists)
+        assert (await client.call_tool("add", {"a": 1, "b": 2}, timeout=20)).data == 3
+        assert (await client.call_tool("pid")).data != pid
+
+
+async def test_a_process_that_reads_no_answers_costs_its_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_UNREAD", 4_000_000)
+    app = make(ONE)
+
+    @app.resource("big://text")
+    def big() -> str:
+        return "x" * 1_000_000
+
+    @app.tool(isolate=ONE)
+    def ask_on(ctx: Context) -> None:
+        """Ask without an end, and read nothing."""
+        line = ctx._line._line  # type: ignore[attr-defined]
+        for number in range(1, 2**32):
+            line._say(line.call, Kind.ASK, ContextRequest(number, "read", ["big://text"]))
+            time.sleep(0.001)
+
+    async with Client(app) as client:
+        assert "does not read the answers" in await told(client, "ask_on")

@@ -42,9 +42,8 @@ class Garbled(Exception):
     """What was read is not a frame."""
 
 
-def frame(mark: bytes, kind: int, *parts: bytes) -> bytes:
-    """Return a frame with these parts as its payload."""
-    payload = b"".join(parts)
+def frame(mark: bytes, kind: int, payload: bytes) -> bytes:
+    """Return a frame."""
     return _HEAD.pack(mark, len(payload), kind) + payload
 
 

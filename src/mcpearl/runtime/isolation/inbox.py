@@ -1,61 +1,85 @@
 """The inbox of an isolated process: calls that wait for it in the kernel, in whole messages.
 
-The process takes one when it is free, so it never waits for the server between two calls. The server
-keeps the reading end as well: a call that was not taken can be taken back, when the process is stuck
-with another call or has ended. Which of both has a call, the kernel decides.
+It is a pipe that keeps messages whole, which costs half of what a socket does. The process takes a call
+when it is free, so it never waits for the server between two calls. The server can read the pipe as
+well: it takes a call back when the process is stuck with another call or has ended. The kernel decides
+which of the two gets a call.
 """
 
-import socket
+import os
+import select
 import struct
 
 _NUMBER = struct.Struct("<I")
-_INLINE = 16 * 1024  # bytes of a call that fits; a larger one is sent over the connection
-LARGEST = _INLINE + _NUMBER.size
+LARGEST = select.PIPE_BUF
+"""Bytes that a message may have: as many as are written whole or not at all."""
+LARGEST_CALL = LARGEST - _NUMBER.size
+"""Bytes of a call that fits; a larger one goes over the connection."""
+_NO_MORE = 0  # in place of a call's number: none follows
 
 
 class Inbox:
     """The server's side of an inbox."""
 
     def __init__(self) -> None:
-        self._writer, self.reader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._writer.setblocking(False)
+        self.reader, self._writer = os.pipe2(os.O_DIRECT | os.O_CLOEXEC)
+        os.set_blocking(self._writer, False)
+        # Opened anew: the process waits when it reads, the server does not.
+        try:
+            self._again = os.open(f"/proc/self/fd/{self.reader}", os.O_RDONLY | os.O_NONBLOCK)
+        except BaseException:
+            os.close(self.reader)
+            os.close(self._writer)
+            raise
+
+    def handed_over(self) -> None:
+        """Close the end that the process has now."""
+        os.close(self.reader)
 
     def put(self, number: int, payload: bytes) -> bool:
-        """Put a call in; return False when there is no room at the moment."""
+        """Put a call in; return False when there is no room at the moment.
+
+        Args:
+            number: The call's, above 0.
+            payload: The call, at most `LARGEST_CALL` bytes.
+        """
         try:
-            self._writer.send(_NUMBER.pack(number) + payload)
+            os.write(self._writer, _NUMBER.pack(number) + payload)
         except BlockingIOError:
             return False
-        except OSError:
-            pass  # the process has ended, which is seen elsewhere
         return True
 
-    def announce(self, number: int) -> None:
-        """Say that a call comes over the connection."""
-        self.put(number, b"")
+    def announce(self, number: int) -> bool:
+        """Say that a call comes over the connection; return False when there is no room for that."""
+        return self.put(number, b"")
 
     def take_back(self) -> int | None:
         """Return the number of the first call that was not taken; None when all were."""
         try:
-            # Not `setblocking`: the process has the same descriptor.
-            message = self.reader.recv(LARGEST, socket.MSG_DONTWAIT)
-        except (BlockingIOError, ConnectionError):
+            message = os.read(self._again, LARGEST)
+        except BlockingIOError:
             return None
-        return _NUMBER.unpack_from(message)[0] if message else None
+        # A process can write to its own inbox; what it writes is not a call.
+        return _NUMBER.unpack_from(message)[0] if len(message) >= _NUMBER.size else None
 
     def close_for_more(self) -> None:
         """Tell the process that no calls follow those that are there."""
-        self._writer.shutdown(socket.SHUT_WR)
+        if self._writer >= 0:
+            self.put(_NO_MORE, b"")
+            os.close(self._writer)
+            self._writer = -1
 
     def close(self) -> None:
-        """Close both ends."""
-        self._writer.close()
-        self.reader.close()
+        """Close the server's ends."""
+        os.close(self._again)
+        if self._writer >= 0:
+            os.close(self._writer)
+            self._writer = -1
 
 
-def fits(payload: bytes) -> bool:
-    """Whether a call fits into the inbox."""
-    return len(payload) <= _INLINE
+def is_end(message: bytes) -> bool:
+    """Whether a message without a call says that none follows."""
+    return len(message) < _NUMBER.size or _NUMBER.unpack_from(message)[0] == _NO_MORE
 
 
 def payload_of(message: bytes) -> bytes | None:

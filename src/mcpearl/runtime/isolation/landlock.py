@@ -1,6 +1,6 @@
 """Which files and processes a process may use, by the kernel's Landlock.
 
-What it is once refused, it stays refused.
+A right that was taken away cannot be got back.
 """
 
 import ctypes

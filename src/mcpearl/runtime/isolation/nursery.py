@@ -12,13 +12,14 @@ from typing import Protocol
 from mcpearl.runtime.isolation import zygote
 from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.zygote import RECORD, Op, Profiles, Work
+from mcpearl.runtime.liveness import Keepalive, Watch
 
 logger = logging.getLogger("mcpearl.isolation")
 
 _PATIENCE = 5.0  # seconds a zygote has to end before it is killed
 _RESTING = 1.0  # seconds after which the zygote is told that no call runs
-_LOOKING = 5.0  # seconds without an answer after which it is looked at
-_SILENT = 60.0  # seconds without an answer after which it is killed
+_LOOKING = 5.0  # seconds between two looks at a zygote that owes an answer, and that a last one has
+_SILENT = 60.0  # seconds without an answer after which it is asked a last time
 
 
 class ZygoteEnded(RuntimeError):
@@ -70,8 +71,9 @@ class Nursery:
         self._processes: dict[int, Forked] = {}
         self._last = 0
         self._owed = 0  # requests that the zygote has not answered
-        self._silent = 0.0  # seconds since its last answer, at the last look
-        self._patience: asyncio.TimerHandle | None = None
+        self.heard_at = 0.0
+        """When the zygote last answered, or was asked after a pause, in the loop's time."""
+        self._silence: Watch | None = None  # while it owes an answer
 
     def fork(self) -> None:
         """Fork the zygote now, before there are loops and threads; `start` takes it up."""
@@ -166,26 +168,35 @@ class Nursery:
 
     def _expect_answer(self) -> None:
         self._owed += 1
-        if self._patience is None:
-            self._silent = 0.0
-            self._patience = asyncio.get_running_loop().call_later(_LOOKING, self._look_at_it)
+        if self._silence is None:
+            times = Keepalive(interval=_LOOKING, patience=_LOOKING)
+            self._silence = Watch(asyncio.get_running_loop(), self, times)
 
     def _has_answered(self) -> None:
         self._owed -= 1
-        self._silent = 0.0
-        if not self._owed and self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self.heard_at = asyncio.get_running_loop().time()
+        if not self._owed:
+            self._expect_nothing()
 
-    def _look_at_it(self) -> None:
-        """Kill a zygote that does not answer: now if it is stopped, else after `_SILENT` seconds."""
-        self._silent += _LOOKING
-        if self._silent >= _SILENT or _is_stopped(self._pid):
-            logger.error("the zygote of isolated tools does not answer, and is killed")
-            self._patience = None
-            os.kill(self._pid, signal.SIGKILL)
-        else:
-            self._patience = asyncio.get_running_loop().call_later(_LOOKING, self._look_at_it)
+    # Its silence, while it owes an answer; see `liveness`
+
+    attentive = True
+
+    def ping(self, patience: float) -> bool:
+        """Ask the zygote a last time if it is stopped, or has been silent for `_SILENT` seconds."""
+        silent = asyncio.get_running_loop().time() - self.heard_at
+        if silent < _SILENT and not _is_stopped(self._pid):
+            return False
+        with suppress(OSError):  # it may have no room for a question
+            assert self._control is not None
+            self._control.send(RECORD.pack(Op.KILL, 0, 0, 0))  # of no process; it answers
+            self._owed += 1
+        return True
+
+    def silent(self, patience: float) -> None:
+        """Kill the zygote, which does not answer."""
+        logger.error("the zygote of isolated tools does not answer, and is killed")
+        os.kill(self._pid, signal.SIGKILL)
 
     def _has_ended(self) -> None:
         self._forget_watch()
@@ -200,9 +211,9 @@ class Nursery:
 
     def _expect_nothing(self) -> None:
         self._owed = 0
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._silence is not None:
+            self._silence.stop()
+            self._silence = None
 
     def _lose_all(self) -> None:
         lost, self._processes = self._processes, {}
@@ -217,7 +228,8 @@ class Nursery:
         Args:
             process: Gets the reports.
             pool: The pool that it is for.
-            descriptors: Its connection to the server, its inbox, and what it prints to.
+            descriptors: Its connection to the server, its inbox, what it answers on, and what it
+                prints to.
 
         Raises:
             ZygoteEnded: There is no zygote at the moment.

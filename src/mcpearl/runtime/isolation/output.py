@@ -1,4 +1,4 @@
-"""The standard output and error of an isolated process: passed on, and the last lines kept."""
+"""The standard output and error of an isolated process. They are passed on; the last lines are kept."""
 
 import asyncio
 import os
@@ -36,7 +36,8 @@ class ProcessOutput:
         self._loop = loop
         self._reader, self.writer = os.pipe()
         os.set_blocking(self._reader, False)
-        self._kept = bytearray()
+        self.kept = bytearray()
+        """The last bytes that were printed."""
         self._second = 0.0
         self._passed = 0  # bytes in this second
         self._dropped = False  # whether some were dropped since that was last reported
@@ -48,8 +49,7 @@ class ProcessOutput:
 
     def forget(self) -> None:
         """Forget what was printed by earlier calls."""
-        if self._kept:
-            self._kept.clear()
+        self.kept.clear()
 
     def _readable(self) -> None:
         if not self._read():
@@ -61,8 +61,8 @@ class ProcessOutput:
             data = os.read(self._reader, _CHUNK)
         except BlockingIOError:
             return True
-        self._kept += data
-        del self._kept[:-_KEPT]
+        self.kept += data
+        del self.kept[:-_KEPT]
         self._pass_on(data)
         return bool(data)
 
@@ -81,7 +81,7 @@ class ProcessOutput:
         self._loop.remove_reader(self._reader)
         self._read()
         os.close(self._reader)
-        text = self._kept.decode(errors="replace").rstrip()
+        text = self.kept.decode(errors="replace").rstrip()
         _, fatal, stack = text.rpartition(_FATAL)
         if fatal:
             lines = (fatal + stack).splitlines()[:_SHOWN_LINES]

@@ -29,7 +29,7 @@ _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
 class PoolFull(Exception):
-    """As many calls wait as there may be."""
+    """So many calls wait already that no more may."""
 
 
 class ProcessPool:
@@ -37,7 +37,7 @@ class ProcessPool:
 
     Args:
         name: For the tree and for messages.
-        number: What the processes know it by.
+        number: The number by which its processes know it.
         profile: Its settings.
         nursery: Forks the processes.
         longest: Bytes an answer may have.
@@ -93,11 +93,12 @@ class ProcessPool:
         if self._waiting.count:  # so no process has room
             self._waiting.add(job)
         elif self._idle:
-            self._idle.pop().begin(job)  # which has room for any call
-            return
+            if self._hand(self._idle.pop(), job):
+                return
+            self._waiting.add(job)
         else:
             process = self._least_busy()
-            if process is None or not process.begin(job):
+            if process is None or not self._hand(process, job):
                 self._waiting.add(job)
         if self._able < self._size:
             self._want_more()
@@ -147,7 +148,7 @@ class ProcessPool:
         """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
         while self._waiting.count:
             process = self._idle.pop() if self._idle else self._least_busy()
-            if process is None or not self._fill(process):
+            if process is None or not (self._fill(process) or process.retiring):
                 break
         if self._able < self._size:
             self._want_more()
@@ -156,9 +157,17 @@ class ProcessPool:
         """Hand a process the next call; False when it does not fit."""
         job = self._waiting.take()
         assert job is not None
-        if process.begin(job):
+        if self._hand(process, job):
             return True
         self._waiting.put_first(job)
+        return False
+
+    def _hand(self, process: Process, job: Job) -> bool:
+        """Hand a call to a process; False when it does not fit."""
+        if process.begin(job):
+            return True
+        if not process.jobs:  # its inbox was empty
+            process.kill("wrote to its own inbox")
         return False
 
     def _least_busy(self) -> Process | None:
@@ -212,7 +221,7 @@ class ProcessPool:
             self.loop.call_soon(self._go_on, process)
 
     def _go_on(self, process: Process) -> None:
-        """Give a process its next call, or have it end when it has served enough."""
+        """Hand a process its next call, or have it end when it has served enough."""
         if process.over:
             return
         reuse = self.profile.reuse
@@ -227,15 +236,16 @@ class ProcessPool:
             self._employ(process)
 
     def _note_time(self, process: Process) -> None:
-        """Send calls ahead as far as those that are quick: nothing waits long behind another peer's."""
+        """Send more calls ahead the quicker they are: none waits long behind another peer's."""
         now = clock.monotonic()
         self._average += (now - process.since - self._average) / 8
         process.since = now
-        self._depth = max(1, min(_DEEPEST, int(_QUICK / self._average)))
+        quick = self._average < _QUICK / _DEEPEST
+        self._depth = _DEEPEST if quick else max(1, int(_QUICK / self._average))
 
     def _employ(self, process: Process) -> None:
-        """Give a process without a call the one that has waited longest."""
-        if not self._waiting.count:
+        """Hand a process without a call the one that has waited longest."""
+        if not self._waiting.count and self._calls > 1:
             self._steal()
         self._idle.append(process)
         if self._waiting.count:
@@ -251,7 +261,7 @@ class ProcessPool:
             self.take_again(busiest.take_back(1))
 
     def is_leaving(self, process: Process) -> None:
-        """Give no more calls to a process."""
+        """Hand no more calls to a process."""
         self._able -= 1
         if process in self._idle:
             self._idle.remove(process)

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Hashable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from math import ceil
 from typing import Protocol
 
@@ -14,13 +14,16 @@ from msgspec import Struct
 from mcpearl.runtime import clock
 from mcpearl.runtime.isolation.family import Excess, processor_time
 from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, FrameReader, Garbled, Kind, frame
-from mcpearl.runtime.isolation.inbox import Inbox, fits
+from mcpearl.runtime.isolation.inbox import LARGEST_CALL, Inbox
 from mcpearl.runtime.isolation.nursery import Nursery, how
 from mcpearl.runtime.isolation.output import ProcessOutput
 
 _CHUNK = 64 * 1024
 _LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
 _CLOSING = 0.1  # seconds between the end of its connection and its own, if it is on its way
+_MOST_TAKEN_BACK = 64  # messages, of the few that an inbox has room for
+_LAST_NUMBER = 2**32 - 1  # of a call; after it they start again
+_UNREAD = 64 * 1024 * 1024  # bytes of answers that a process may leave unread
 _UNWINDING = 1.0  # seconds a call has to end once it was told that it is over
 
 
@@ -66,7 +69,7 @@ class ProcessEnded(Exception):
     """An isolated process ended before it had answered.
 
     Args:
-        reason: How it ended, as what is said of the process.
+        reason: How it ended, as the rest of a sentence about the process.
         said: The last lines it printed.
         code: What it ended with; below 0 a signal. None if that is not known.
         excess: What it had too much of, together with what it had started.
@@ -141,23 +144,26 @@ class Process:
         self._mark = clock.random_bytes(4)
         self._framer = FrameReader(self._mark, longest, FROM_PROCESS)
         self._last = 0
-        self._socket, theirs = socket.socketpair()
-        self._inbox = Inbox()
-        self._output = ProcessOutput(self._loop)
-        descriptors = [theirs.fileno(), self._inbox.reader.fileno(), self._output.writer]
-        try:
+        with ExitStack() as theirs, ExitStack() as ours:
+            self._socket, connection = socket.socketpair()
+            theirs.callback(connection.close)
+            ours.callback(self._socket.close)
+            self._inbox = Inbox()
+            theirs.callback(self._inbox.handed_over)
+            ours.callback(self._inbox.close)
+            self._answers, answers = os.pipe()
+            theirs.callback(os.close, answers)
+            ours.callback(os.close, self._answers)
+            self._output = ProcessOutput(self._loop)
+            theirs.callback(self._output.handed_over)
+            ours.callback(self._output.close)
+            descriptors = [connection.fileno(), self._inbox.reader, answers, self._output.writer]
             self._socket.send(self._mark)
             self._number = nursery.ask(self, pool, descriptors)
-        except BaseException:
-            self._socket.close()
-            self._inbox.close()
-            self._output.close()
-            raise
-        finally:
-            theirs.close()
-            self._output.handed_over()
+            ours.pop_all()
         self._socket.setblocking(False)
-        self._loop.add_reader(self._socket, self._readable)
+        os.set_blocking(self._answers, False)
+        self._loop.add_reader(self._answers, self._readable)
 
     # Calls
 
@@ -168,17 +174,20 @@ class Process:
 
     def begin(self, job: Job) -> bool:
         """Take a call, now or after those it has; False when there is no room for it."""
-        number = self._last = (self._last + 1) % 2**32
-        if fits(job.payload):
-            if not self._inbox.put(number, job.payload):
+        number = self._last = self._last % _LAST_NUMBER + 1
+        payload = job.payload
+        if len(payload) <= LARGEST_CALL:
+            if not self._inbox.put(number, payload):
                 return False
         elif self.jobs:
             return False  # what is sent over the connection cannot be taken back
         else:
-            self._inbox.announce(number)
-            self._send(frame(self._mark, Kind.CALL, job.payload))
+            if not self._inbox.announce(number):
+                return False
+            self._send(frame(self._mark, Kind.CALL, payload))
         if not self.jobs:
-            self._output.forget()
+            if self._output.kept:
+                self._output.forget()
             self.since = clock.monotonic()
         self.jobs[number] = job
         job.process = self
@@ -187,16 +196,21 @@ class Process:
     def take_back(self, most: int | None = None) -> list[Job]:
         """Take calls back that were not begun, the first ones first."""
         found: list[Job] = []
-        while (most is None or len(found) < most) and (
-            number := self._inbox.take_back()
-        ) is not None:
-            job = self.jobs.pop(number)
-            job.process = None
-            found.append(job)
+        for _ in range(_MOST_TAKEN_BACK):  # a process could write to its inbox without an end
+            number = self._inbox.take_back() if most is None or len(found) < most else None
+            if number is None:
+                break
+            job = self.jobs.pop(number, None)
+            if job is not None:
+                job.process = None
+                found.append(job)
         return found
 
     def reply(self, payload: bytes) -> None:
-        """Answer something that the call asked for."""
+        """Answer something that the call asked for; kill a process that asks on and reads no answers."""
+        if len(self._outgoing) > _UNREAD:
+            self.kill("does not read the answers to what it asks")
+            return
         self._send(frame(self._mark, Kind.REPLY, payload))
 
     def unwind(self) -> None:
@@ -236,27 +250,25 @@ class Process:
         if not self._outgoing:
             self._loop.remove_writer(self._socket)
 
-    # What it says
+    # What it writes
 
     def pause(self) -> None:
-        """Read no more of what it says: it has to wait."""
-        if self._reading and self._socket.fileno() >= 0:
+        """Stop reading what it writes: it has to wait."""
+        if self._reading and not self.over:
             self._reading = False
-            self._loop.remove_reader(self._socket)
+            self._loop.remove_reader(self._answers)
 
     def resume(self) -> None:
-        """Read again what it says."""
-        if not self._reading and self._socket.fileno() >= 0:
+        """Read again what it writes."""
+        if not self._reading and not self.over:
             self._reading = True
-            self._loop.add_reader(self._socket, self._readable)
+            self._loop.add_reader(self._answers, self._readable)
 
     def _readable(self) -> None:
         try:
-            data = self._socket.recv(_CHUNK)
+            data = os.read(self._answers, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
         if not data:
             self.pause()
             self._at_most(_CLOSING, "closed its connection to the server")
@@ -290,7 +302,7 @@ class Process:
         if self._timer is not None:
             self._stop_timer()
         del self.jobs[number]
-        if self.jobs:
+        if self.jobs and self._output.kept:
             self._output.forget()
         self.served += 1
         if kind == Kind.LAST:
@@ -344,7 +356,7 @@ class Process:
             self._nursery.kill(self._number)
 
     def exceeds(self, excess: Excess) -> None:
-        """Give it no more calls, or take note why the zygote has killed it."""
+        """Hand it no more calls, or note why the zygote has killed it."""
         self._leave()
         if excess != Excess.CROWDED:
             self._excess = excess
@@ -358,7 +370,8 @@ class Process:
         self.over = True
         self._stop_timer()
         self._take_rest()
-        self._loop.remove_reader(self._socket)
+        self._loop.remove_reader(self._answers)
+        os.close(self._answers)
         self._loop.remove_writer(self._socket)
         self._socket.close()
         again = self.take_back()
@@ -374,7 +387,7 @@ class Process:
     def _take_rest(self) -> None:
         """Read what it wrote before it ended."""
         with suppress(OSError, Garbled):
-            while data := self._socket.recv(_CHUNK):
+            while data := os.read(self._answers, _CHUNK):
                 for kind, payload in self._framer.feed(data):
                     self._take(kind, payload)
 

@@ -51,11 +51,11 @@ class Isolate(Struct, frozen=True):
     memory: int | str | None = None
     """Memory that a process may have beside what it begins with: bytes, or text such as `512MB`."""
     cpu: float | None = None
-    """Seconds of processor time that one call may use, rounded up to whole ones."""
+    """Seconds of processor time that one call may use, rounded up to whole seconds."""
     reuse: int | None = None
     """After how many calls a process is replaced; None for never."""
     network: bool = True
-    """Whether it has the network. Without, it cannot reach this machine's own addresses either."""
+    """Whether it has the network. Without it, this machine's own addresses cannot be reached either."""
     files: Files | None = None
     """Which files it may use; None for all that the server can."""
     signals: bool = True

@@ -6,6 +6,7 @@ with it what it has started and what that has started. This is its own side; `nu
 """
 
 import faulthandler
+import fcntl
 import gc
 import os
 import select
@@ -21,13 +22,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from mcpearl.runtime.isolation import family, system
 from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.profile import Isolate
 
 RECORD = struct.Struct("<BIIi")
+_DESCRIPTORS = 4  # of a process: see `Wiring`, and what it prints to
+_APART = 500  # the lowest number of a descriptor of ours in a process
 _PERIOD = 50  # milliseconds between two looks at what the processes have started
 
 
@@ -35,7 +38,7 @@ class Op(IntEnum):
     """What a record on the control socket says: four of them to the zygote, the others from it."""
 
     FORK = 1
-    """To the zygote: start process `number` of a pool, with the three descriptors that come along."""
+    """To the zygote: start process `number` of a pool, with the four descriptors that come along."""
     KILL = 2
     """To the zygote: kill process `number`."""
     FORKED = 3
@@ -54,8 +57,19 @@ class Op(IntEnum):
     """Process `number` was killed, or had ended before."""
 
 
-Work = Callable[[int, socket.socket, socket.socket], None]
-"""What a process does: gets the number of its pool, its connection to the server, and its inbox."""
+class Wiring(NamedTuple):
+    """What connects an isolated process to its server."""
+
+    connection: socket.socket
+    """Carries what the server answers to the process, and calls that are too large for the inbox."""
+    inbox: int
+    """The descriptor that calls are read from; see `inbox`."""
+    answers: int
+    """The descriptor that the process writes its frames to."""
+
+
+Work = Callable[[int, Wiring], None]
+"""What a process does: gets the number of its pool, and what connects it to the server."""
 Profiles = Callable[[int], Isolate]
 """Returns the settings of a pool."""
 
@@ -136,7 +150,7 @@ def _silence(kept: int) -> None:
 
 
 def _print_to(output: int) -> None:
-    """Have everything that is printed go to this descriptor, whatever was done about it before."""
+    """Have everything that is printed go to this descriptor, wherever it went before."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -145,6 +159,19 @@ def _print_to(output: int) -> None:
         for number, mode in enumerate("rww")
     )
     faulthandler.enable(file=2)  # says where it crashed
+
+
+def _apart(descriptor: int) -> int:
+    """Move a descriptor away from the numbers that files get.
+
+    A tool that closes what is not its own, and opens a file then, must not get its answer written there.
+    """
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _APART)
+    except OSError:  # so many descriptors are not allowed
+        return descriptor
+    os.close(descriptor)
+    return moved
 
 
 def _ignore(number: int, frame: object) -> None:
@@ -213,7 +240,7 @@ class _Zygote:
     def _take(self) -> bool:
         """Do what the server asks for; False when it is gone."""
         try:
-            record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, 3)
+            record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, _DESCRIPTORS)
         except ConnectionError:
             return False
         if not record:
@@ -247,7 +274,9 @@ class _Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _become(self, pool: int, parent: int, connection: int, inbox: int, output: int) -> NoReturn:
+    def _become(
+        self, pool: int, parent: int, connection: int, inbox: int, answers: int, output: int
+    ) -> NoReturn:
         """Run as an isolated process."""
         code = 1
         try:
@@ -267,7 +296,8 @@ class _Zygote:
             os.close(nowhere)
             _print_to(output)
             gc.enable()
-            self._work(pool, socket.socket(fileno=connection), socket.socket(fileno=inbox))
+            connection, inbox, answers = map(_apart, (connection, inbox, answers))
+            self._work(pool, Wiring(socket.socket(fileno=connection), inbox, answers))
             code = 0
         except SystemExit as end:  # the reason was sent already
             code = end.code if isinstance(end.code, int) else 1

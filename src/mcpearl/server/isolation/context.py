@@ -71,7 +71,7 @@ class IsolatedContext(Context[Any]):
         return answer_to(self._call, error, mask=self._core.mask_errors)
 
     def run_by(self, task: "asyncio.Task[Any] | None") -> None:
-        """Take note of the task that runs the handler."""
+        """Note the task that runs the handler."""
         self._call.work = task
 
     async def _ask(
@@ -173,7 +173,7 @@ class ServerPeer:
         self.thread = thread
 
     def waits_for(self, call: Call) -> bool:
-        """Whether the call has not ended: one whose answer is not wanted is killed."""
+        """Whether the call has not ended; a call whose answer is not wanted is killed."""
         return self._line.is_open
 
     async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:

@@ -2,17 +2,17 @@
 
 Tools with equal settings share a pool. The zygote is forked before the event loop starts where
 `app.run()` serves, and otherwise when the server comes up. It knows the tools there were when it was
-forked: for one that is added later another zygote is forked, and the old one goes with its last call.
+forked. For a tool that is added later another zygote is forked, and the old one ends after its last call.
 """
 
 import asyncio
-import socket
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.isolation.nursery import Nursery
 from mcpearl.runtime.isolation.pool import ProcessPool
 from mcpearl.runtime.isolation.profile import Isolate
+from mcpearl.runtime.isolation.zygote import Wiring
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.server.core import ServerCore
 from mcpearl.server.serving.supervised import cause_of
@@ -30,8 +30,8 @@ class Isolation:
     """The zygote and the pools of a server's isolated tools.
 
     Args:
-        core: The server's.
-        root: The supervisor that the processes are in the tree of.
+        core: What the server's connections share.
+        root: The supervisor that the zygote and the pools become children of.
         lifespan: Enters the server's lifespan into a stack, where it has one.
     """
 
@@ -83,12 +83,11 @@ class Isolation:
             self._nursery.discard()
             self._nursery = None
 
-    def _work(self, pool: int, connection: socket.socket, inbox: socket.socket) -> None:
+    def _work(self, pool: int, wiring: Wiring) -> None:
         """Run as a process of a pool."""
         from mcpearl.server.isolation.work import work
 
-        sockets = connection, inbox
-        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, sockets)
+        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, wiring)
 
     async def start(self) -> None:
         """Start a zygote and the pools, and have calls from now on run there.
@@ -129,7 +128,7 @@ class Isolation:
         return f"pool of {shown}"
 
     async def renew(self) -> None:
-        """Have a zygote that knows the tools there are now; the old one goes with its last call."""
+        """Start a zygote that knows the tools there are now; the old one ends after its last call."""
         async with self._lock:
             if self.known == self._count:
                 return

@@ -9,10 +9,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from mcpearl.runtime.isolation.frames import FrameReader, Kind, frame
-from mcpearl.runtime.isolation.inbox import LARGEST, payload_of
+from mcpearl.runtime.isolation.inbox import LARGEST, is_end, payload_of
+from mcpearl.runtime.isolation.zygote import Wiring
 from mcpearl.server.isolation.messages import ContextRequest, decode_reply, exception, pack
 
 _CHUNK = 64 * 1024
@@ -23,14 +24,15 @@ class BlockingLine:
     """A process's connection to its server, without an event loop: asking blocks until it is answered.
 
     Args:
-        connection: Carries frames in both directions.
-        inbox: Has the calls, of which the process takes one when it is free; see `inbox`.
+        wiring: The descriptors of the process.
     """
 
-    def __init__(self, connection: socket.socket, inbox: socket.socket) -> None:
+    def __init__(self, wiring: Wiring) -> None:
+        connection = wiring.connection
         connection.setblocking(True)
         self._socket = connection
-        self._inbox = inbox
+        self._inbox = wiring.inbox
+        self._answers = wiring.answers
         self._mark = connection.recv(4, socket.MSG_WAITALL)
         self._framer = FrameReader(self._mark, _LONGEST)
         self._read: list[tuple[int, bytes]] = []  # in reverse order
@@ -51,39 +53,47 @@ class BlockingLine:
         self._writing = threading.Lock()
         self._asking = threading.Lock()
 
-    def send(self, kind: Kind, *parts: bytes) -> None:
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
         """Write a frame that is not of a call."""
-        self._socket.sendall(frame(self._mark, kind, *parts))
+        self._write(frame(self._mark, kind, payload))
 
-    def end(self, kind: Kind, *parts: bytes) -> None:
+    def _write(self, data: bytes) -> None:
+        written = os.write(self._answers, data)
+        while written < len(data):
+            data = data[written:]
+            written = os.write(self._answers, data)
+
+    def end(self, kind: Kind, payload: bytes) -> None:
         """Write the last frame of the call in hand."""
+        data = frame(self._mark, kind, payload)
         with self._writing:
-            self._leave_if_copied()
+            if self._copied:
+                self._leave()
             self.call = 0
-            self._socket.sendall(frame(self._mark, kind, *parts))
+            self._write(data)
 
-    def _leave_if_copied(self) -> None:
-        if self._copied:  # a tool forked, and came back in the copy as well
-            os._exit(1)
+    def _leave(self) -> NoReturn:
+        """End this copy of the process: a tool forked, and came back in the copy as well."""
+        os._exit(1)
 
     def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
         """Write a frame of a call; False when that has ended."""
         with self._writing:
             if call != self.call or not call:
                 return False
-            self._socket.sendall(frame(self._mark, kind, pack(asked)))
+            self._write(frame(self._mark, kind, pack(asked)))
             return True
 
     def flush(self) -> None:
-        """Write what waits to be written: nothing does."""
+        """Do nothing: frames are written at once."""
 
     def next_call(self) -> bytes | None:
-        """Wait for the next call; None when the server needs this process no more."""
-        message = self._inbox.recv(LARGEST)
-        if not message:
-            return None
+        """Wait for the next call; None when the server does not need this process any more."""
+        message = os.read(self._inbox, LARGEST)
         payload = payload_of(message)
         if payload is None:
+            if is_end(message):
+                return None
             payload = self._read_large()
         self._begin()
         return payload
@@ -145,14 +155,13 @@ class LoopLine(BlockingLine):
     """The same on an event loop, where several things may be asked at once.
 
     Args:
-        connection: Carries frames in both directions.
-        inbox: Has the calls.
+        wiring: The descriptors of the process.
     """
 
-    def __init__(self, connection: socket.socket, inbox: socket.socket) -> None:
-        super().__init__(connection, inbox)
+    def __init__(self, wiring: Wiring) -> None:
+        super().__init__(wiring)
         self.over = asyncio.Event()
-        """Set when the server needs this process no more."""
+        """Set when the server does not need this process any more."""
         self._take: Callable[[bytes], None] | None = None
         self._listening = True  # to the inbox
         self._loop = asyncio.get_running_loop()
@@ -163,7 +172,7 @@ class LoopLine(BlockingLine):
     def listen(self, take: Callable[[bytes], None]) -> None:
         """Have a function called with the payload of each call; the next one after `is_free`."""
         self._take = take
-        self._inbox.setblocking(False)
+        os.set_blocking(self._inbox, False)
         self._loop.add_reader(self._socket, self._readable)
         self._loop.add_reader(self._inbox, self.is_free)
 
@@ -171,7 +180,7 @@ class LoopLine(BlockingLine):
         """Take the next call if there is one, or else when it comes."""
         assert self._take is not None
         try:
-            message = self._inbox.recv(LARGEST)
+            message = os.read(self._inbox, LARGEST)
         except BlockingIOError:
             if not self._listening:
                 self._listening = True
@@ -180,25 +189,25 @@ class LoopLine(BlockingLine):
         if self._listening:
             self._listening = False
             self._loop.remove_reader(self._inbox)
-        if not message:
-            self.over.set()
-            return
         payload = payload_of(message)
         if payload is not None:
             self._begin()
             self._take(payload)
+        elif is_end(message):
+            self.over.set()
 
-    def send(self, kind: Kind, *parts: bytes) -> None:
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
         """Write a frame, together with others of the same iteration of the loop."""
         if not self._outgoing:
             self._loop.call_soon(self.flush)
-        self._outgoing.append(frame(self._mark, kind, *parts))
+        self._outgoing.append(frame(self._mark, kind, payload))
 
-    def end(self, kind: Kind, *parts: bytes) -> None:
+    def end(self, kind: Kind, payload: bytes) -> None:
         """Write the last frame of the call in hand."""
-        self._leave_if_copied()
+        if self._copied:
+            self._leave()
         self.call = 0
-        self.send(kind, *parts)
+        self.send(kind, payload)
 
     def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
         if call != self.call or not call:
@@ -214,7 +223,7 @@ class LoopLine(BlockingLine):
         """Write what waits to be written. The process waits with it while the server does not read."""
         outgoing, self._outgoing = self._outgoing, []
         if outgoing:
-            self._socket.sendall(b"".join(outgoing))
+            self._write(b"".join(outgoing))
 
     def tell(self, call: int, what: str, *arguments: Any) -> None:
         """Tell the server something of a call, from any thread."""

@@ -1,11 +1,11 @@
-"""What a server and its isolated processes say about a call. `runtime.isolation.frames` carries it.
+"""The messages about a call between a server and its isolated processes, which frames carry.
 
-A server decodes these as the types they are and nothing else: a process may have been taken over by
-what it runs.
+A server decodes each message as exactly one type: a process may have been taken over by the code that
+it runs.
 """
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -56,7 +56,7 @@ class CallerRecord(Struct, array_like=True):
 
 
 class PrincipalRecord(Struct, array_like=True):
-    """A principal; one without a subject is of a wire that authenticates no caller."""
+    """A principal. It has no subject on a wire that does not authenticate callers."""
 
     subject: str
     client_id: str | None
@@ -115,7 +115,7 @@ def pack_call(tool: int, version: int, context: bytes, arguments: Raw | UnsetTyp
     """Return the payload of a call."""
     if arguments is UNSET:
         return _HEAD.pack(tool, version | _BARE, len(context)) + context
-    return b"".join((_HEAD.pack(tool, version, len(context)), context, memoryview(arguments)))
+    return b"".join((_HEAD.pack(tool, version, len(context)), context, cast(bytes, arguments)))
 
 
 def unpack_call(payload: bytes) -> tuple[int, int, bytes, Raw | UnsetType]:
@@ -132,10 +132,10 @@ _RESULT = struct.Struct("<BI")
 _COMPLETE, _IS_ERROR = 1, 2
 
 
-def pack_result(body: bytes, complete: bool, is_error: bool, state: bytes) -> tuple[bytes, ...]:
-    """Return the payload of a result, in parts."""
+def pack_result(body: bytes, complete: bool, is_error: bool, state: bytes) -> bytes:
+    """Return the payload of a result."""
     flags = _COMPLETE * complete | _IS_ERROR * is_error
-    return _RESULT.pack(flags, len(state)), state, body
+    return b"".join((_RESULT.pack(flags, len(state)), state, body))
 
 
 def unpack_result(payload: bytes) -> tuple[bytes, bool, bool, bytes]:

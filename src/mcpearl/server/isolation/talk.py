@@ -27,6 +27,7 @@ from mcpearl.types.sampling import (
 )
 
 _MOST = 64  # frames of one call that wait; then its process is not read
+_MOST_BYTES = 1024 * 1024  # or bytes of them
 _ASKED = 1000  # questions of one call that wait for their answers
 
 _NOTICES: dict[str, type[msgspec.Struct]] = {
@@ -61,6 +62,7 @@ class ContextRequests:
         self._ctx = ctx
         self._job = job
         self._frames: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0  # of these
         self._pumping: asyncio.Task[None] | None = None
         self._asked: set[asyncio.Task[None]] = set()
 
@@ -79,14 +81,17 @@ class ContextRequests:
             self._job.end(kind, payload)
         else:
             self._frames.append((kind, payload))
+            self._bytes += len(payload)
             if self._pumping is None:
                 self._pumping = asyncio.get_running_loop().create_task(self._pump())
-            if len(self._frames) >= _MOST and self._job.process is not None:
+            full = len(self._frames) >= _MOST or self._bytes >= _MOST_BYTES
+            if full and self._job.process is not None:
                 self._job.process.pause()
 
     async def _pump(self) -> None:
         while self._frames:
             kind, payload = self._frames.popleft()
+            self._bytes -= len(payload)
             if kind in FINAL:
                 self._job.end(kind, payload)
             elif kind == Kind.TELL:

@@ -217,6 +217,6 @@ def isolated(
 
 
 def _leave(state: dict[str, bytes], ctx: Context) -> None:
-    """Leave for middleware what the tool left in `Context.state`."""
+    """Put what the tool left in `Context.state` there, for middleware."""
     for key, value in state.items():
         ctx.state[key] = msgspec.json.decode(value)

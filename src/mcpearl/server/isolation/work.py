@@ -6,7 +6,6 @@ functions run in a thread beside it.
 """
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AsyncExitStack
 from contextvars import copy_context
@@ -21,6 +20,7 @@ from mcpearl.runtime import tracing
 from mcpearl.runtime.isolation.confine import CannotConfine, ProcessorTime, confine
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.profile import Isolate
+from mcpearl.runtime.isolation.zygote import Wiring
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.core import ServerCore
 from mcpearl.server.isolation.context import (
@@ -69,15 +69,15 @@ def work(
     tools: "list[IsolatedTool]",
     profile: Isolate,
     lifespan: EnterLifespan | None,
-    sockets: tuple[socket.socket, socket.socket],
+    wiring: Wiring,
 ) -> None:
-    """Take calls until the server needs this process no more."""
+    """Take calls until the server does not need this process any more."""
     if lifespan is not None or any(tool.needs_loop for tool in tools):
-        asyncio.run(_work_on_loop(core, tools, profile, lifespan, sockets))
+        asyncio.run(_work_on_loop(core, tools, profile, lifespan, wiring))
     else:
         for tool in tools:
             tool.settle()
-        _BlockingWorker(core, tools, profile, BlockingLine(*sockets)).run()
+        _BlockingWorker(core, tools, profile, BlockingLine(wiring)).run()
 
 
 async def _work_on_loop(
@@ -85,10 +85,10 @@ async def _work_on_loop(
     tools: "list[IsolatedTool]",
     profile: Isolate,
     lifespan: EnterLifespan | None,
-    sockets: tuple[socket.socket, socket.socket],
+    wiring: Wiring,
 ) -> None:
     loop = asyncio.get_running_loop()
-    worker = _LoopWorker(core, tools, profile, LoopLine(*sockets), loop)
+    worker = _LoopWorker(core, tools, profile, LoopLine(wiring), loop)
     worker.confine()
     IN_PLACE.threads = ThreadPool(_THREADS)
     async with AsyncExitStack() as stack:
@@ -149,11 +149,11 @@ class _BlockingWorker:
         tool, ctx, arguments = self._prepare(payload)
         try:
             result = copy_context().run(_run, tool, arguments, ctx)
-            parts = self._result(result, ctx)
+            payload = self._result(result, ctx)
         except BaseException as error:
             self._fail(error, ctx)
         else:
-            self._line.end(Kind.RESULT, *parts)
+            self._line.end(Kind.RESULT, payload)
 
     def _prepare(self, payload: bytes) -> tuple["IsolatedTool", IsolatedContext, Any]:
         index, version, sent, arguments = unpack_call(payload)
@@ -169,7 +169,7 @@ class _BlockingWorker:
             self._bare[index, version] = ctx
         return tool, ctx, arguments
 
-    def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> tuple[bytes, ...]:
+    def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> bytes:
         state = ctx.sendable_state()
         if isinstance(result, Encoded):  # only a tool that succeeded returns one
             return pack_result(result.body, result.complete, False, pack(state) if state else b"")
@@ -224,11 +224,11 @@ class _LoopWorker(_BlockingWorker):
         ctx.run_by(self._running)
         tracing.enter(ctx.params.meta)
         try:
-            parts = self._result(await tool.run_here(arguments, ctx), ctx)
+            payload = self._result(await tool.run_here(arguments, ctx), ctx)
         except BaseException as error:
             self._fail(error, ctx)
         else:
-            self._line.end(Kind.RESULT, *parts)
+            self._line.end(Kind.RESULT, payload)
         self._line.flush()
         self._line.is_free()
 

@@ -187,6 +187,9 @@ class SamplingObserver(Observer):
     What its `call_began` returns is not a float.
     """
 
+    looks = True
+    """Whether `call_ended` looks at results; otherwise they may be encoded ones."""
+
     def stretch(self) -> Stretch:
         """Return what says which calls of a new connection are followed."""
         raise NotImplementedError

@@ -187,7 +187,13 @@ class Guarded:
             return
         if not size:
             call.noted = None  # the batch is not complete; the call may be answered a second time
-        self.call_ended(noted, call, outcome_of(answer), size, _whole(answer))
+        outcome = outcome_of(answer)
+        self.call_ended(noted, call, outcome, size, _whole(answer) if self.looks else answer)
+
+    @property
+    def looks(self) -> bool:
+        """Whether the observer looks at results; otherwise it may be told of encoded ones."""
+        return True
 
     def failed(self, event: str) -> None:
         """Log the exception that is handled: the observer raised it on an event."""
@@ -320,12 +326,21 @@ class Sampled(Several):
     Of a call that is not followed, the time is all that is noted.
     """
 
-    __slots__ = ("_other", "_sampler")
+    __slots__ = ("_looks", "_other", "_sampler")
 
     def __init__(self, each: Iterable[Guarded]) -> None:
         super().__init__(each)
         (self._sampler,) = (one._observer for one in self._each if one.samples)
         self._other = next((one for one in self._each if not one.samples), None)
+        others_look = self._other is not None and not isinstance(
+            self._other._observer, FastObserver
+        )
+        self._looks = others_look or self._sampler.looks
+
+    @property
+    def looks(self) -> bool:
+        """Whether one of them looks at results."""
+        return self._looks
 
     @property
     def note(self) -> Callable[[Any], Any]:

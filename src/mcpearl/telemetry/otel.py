@@ -22,9 +22,17 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
 from mcpearl.runtime.observer import Outcome, SamplingObserver, Stretch
 from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
-from mcpearl.telemetry.metrics import OTHER, known_method
+from mcpearl.telemetry.metrics import MAX_SERIES, OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.telemetry.sampling import Coin, Draws, Unsampled, Untraced, has_trace, passing_by
+from mcpearl.telemetry.sampling import (
+    Coin,
+    Draws,
+    Unsampled,
+    Untraced,
+    context_of,
+    has_trace,
+    passing_by,
+)
 from mcpearl.telemetry.sdk import set_up
 
 logger = logging.getLogger("mcpearl.telemetry")
@@ -96,6 +104,7 @@ class OpenTelemetry(SamplingObserver):
     ) -> None:
         self._is_server = side == "server"
         self._telemetry = telemetry
+        self.looks = telemetry.contents
         self._knows = knows
         self._server = server or {}
         self._kind = SpanKind.SERVER if self._is_server else SpanKind.CLIENT
@@ -104,6 +113,7 @@ class OpenTelemetry(SamplingObserver):
         self._durations = Durations(side, self._server) if telemetry.metrics else None
         if telemetry.traces:
             tracing.use(_current_meta, partial(_enter, service))
+        self._described: dict[tuple[str, str, str, str], Attributes] = {}
         self._open: dict[object, float] = {}  # when each connection began
         self._travels = "", ""  # of a client: the version and the wire of its last connection
         self._connection: Any = None  # of a client: the latest one
@@ -151,28 +161,42 @@ class OpenTelemetry(SamplingObserver):
     ) -> Traced:
         method, attributes = call.method, self._attributes_of(call)
         name = attributes.get(NAMES.get(method, ""))
+        title = method if name is None else f"{method} {name}"
+        if parent is None:
+            span = self._coin.start_span(title, self._kind, attributes, links)
+            return Traced(span, context_of(span), attributes, began)
         span = self._tracer.start_span(
-            method if name is None else f"{method} {name}",
-            Context() if parent is None else parent,
-            self._kind,
-            attributes=attributes,
-            links=links,
+            title, parent, self._kind, attributes=attributes, links=links
         )
-        return Traced(span, trace.set_span_in_context(span, parent or Context()), attributes, began)
+        return Traced(span, trace.set_span_in_context(span, parent), attributes, began)
 
     def _attributes_of(self, call: Any) -> Attributes:
-        method, params = call.method, call.params
-        found: Attributes = {"mcp.method.name": method, **self._server}
-        key = NAMES.get(method)
-        if key is not None and (self._knows is None or self._knows(method, params.name)):
-            found[key] = params.name
-        if method == "tools/call":
-            found["gen_ai.operation.name"] = "execute_tool"
-        self._describe_wire(found, *self._travels_of(call))
+        method, name = call.method, ""
+        if method in NAMES:
+            named: str = call.params.name
+            if self._knows is None or self._knows(method, named):
+                name = named
+        what = method, name, *self._travels_of(call)
+        found = self._described.get(what)
+        if found is None:
+            found = self._describe(*what)
+        found = found.copy()
         if self._is_server:
             self._describe_caller(found, call)
         if self._telemetry.contents:
             self._add_contents(found, call)
+        return found
+
+    def _describe(self, method: str, name: str, version: str, medium: str) -> Attributes:
+        """Return the attributes that all calls of a tool have, and remember those of a few tools."""
+        found: Attributes = {"mcp.method.name": method, **self._server}
+        if name:
+            found[NAMES[method]] = name
+        if method == "tools/call":
+            found["gen_ai.operation.name"] = "execute_tool"
+        self._describe_wire(found, version, medium)
+        if len(self._described) < MAX_SERIES:
+            self._described[method, name, version, medium] = found
         return found
 
     def _describe_caller(self, found: Attributes, call: Any) -> None:

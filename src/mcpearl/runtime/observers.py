@@ -12,6 +12,7 @@ from typing import Any
 from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import (
+    AnsweredMessage,
     Counters,
     FastObserver,
     Observer,
@@ -79,12 +80,10 @@ class Guarded:
         except Exception:
             self.failed("call_ended")
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Pass on that a request was answered without a call."""
         try:
-            self._observer.message_answered(method, seconds, code, size, wire)
+            self._observer.message_answered(message)
         except Exception:
             self.failed("message_answered")
 
@@ -274,12 +273,10 @@ class Several(Guarded):
         for one, each in zip(self._each, began, strict=True):
             one.call_ended(each, call, outcome, size, answer)
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Tell each that a request was answered without a call."""
         for one in self._each:
-            one.message_answered(method, seconds, code, size, wire)
+            one.message_answered(message)
 
     def question_began(self, question: Any) -> list[Any]:
         """Tell each that a client is asked."""

@@ -15,7 +15,13 @@ from msgspec import Struct
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
-from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
+from mcpearl.runtime.observer import (
+    AnsweredMessage,
+    Counters,
+    FastObserver,
+    Outcome,
+    outcome_of,
+)
 from mcpearl.types.jsonrpc import ERROR_CODES
 from mcpearl.types.methods import REQUESTS
 
@@ -212,12 +218,11 @@ class Metrics(FastObserver):
             return True
         return self._knows is not None and self._knows(method, name)
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Count a request that was answered without a call."""
-        error = "" if code is None else code_of(code)
-        self._admit(known_method(method), "", error, "result").add(seconds, size)
+        error = "" if message.code is None else code_of(message.code)
+        series = self._admit(known_method(message.method), "", error, "result")
+        series.add(message.seconds, message.size)
 
     # Everything else
 

@@ -5,6 +5,7 @@ is loaded when something is exported, and not otherwise.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
-from mcpearl.runtime.observer import Outcome, SamplingObserver, Stretch
+from mcpearl.runtime.observer import AnsweredMessage, Outcome, SamplingObserver, Stretch
 from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
 from mcpearl.telemetry.metrics import MAX_SERIES, OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
@@ -142,11 +143,7 @@ class OpenTelemetry(SamplingObserver):
         parent = self._parent_of(call)
         if parent is None and not self._coin.flip():
             return Unsampled(began)
-        links: tuple[Link, ...] = ()
-        ambient = trace.get_current_span().get_span_context()
-        if self._is_server and ambient.is_valid:
-            links = (Link(ambient),)  # such as the HTTP request's
-        return self._begin(call, parent, links, began)
+        return self._begin(call, parent, self._ambient(), began)
 
     def _parent_of(self, call: Any) -> Context | None:
         """Return the context that a call belongs to; None for one that begins a trace."""
@@ -300,13 +297,48 @@ class OpenTelemetry(SamplingObserver):
             return name
         return name if self._knows is not None and self._knows(call.method, name) else OTHER
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
-        """Record the time of a request that was answered without a call. It has no span."""
+    def message_answered(self, message: AnsweredMessage) -> None:
+        """Make a span of a request that was answered without a call, and record its time."""
+        method = known_method(message.method)
+        error = None if message.code is None else str(message.code)
+        context = Context()
+        if self._telemetry.traces:
+            meta = message.meta
+            parent = propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
+            if parent is not None or self._coin.flip():
+                context = self._span_of_message(message, method, error, parent or context)
         if self._durations is not None and self._durations.are_recorded:
-            error = None if code is None else str(code)
-            self._durations.call(seconds, (known_method(method), ""), error, ("", wire), Context())
+            travels = "", message.wire
+            self._durations.call(message.seconds, (method, ""), error, travels, context)
+
+    def _span_of_message(
+        self, message: AnsweredMessage, method: str, error: str | None, parent: Context
+    ) -> Context:
+        """Export the span of a request that was answered, and return its context."""
+        attributes: Attributes = {"mcp.method.name": method}
+        self._describe_wire(attributes, "", message.wire)
+        if message.id is not None:
+            attributes["jsonrpc.request.id"] = str(message.id)[:_LONGEST_ID]
+        if error is not None:
+            attributes |= {"error.type": error, "rpc.response.status_code": error}
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            method,
+            parent,
+            self._kind,
+            attributes=attributes,
+            links=self._ambient(),
+            start_time=ended - int(message.seconds * 1e9),
+        )
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(ended)
+        return trace.set_span_in_context(span, parent)
+
+    def _ambient(self) -> tuple[Link, ...]:
+        """Return a link from a server's span to the span around it, such as the HTTP request's."""
+        ambient = trace.get_current_span().get_span_context()
+        return (Link(ambient),) if self._is_server and ambient.is_valid else ()
 
     # Questions of servers
 

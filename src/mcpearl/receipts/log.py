@@ -266,6 +266,7 @@ class ReceiptLog:
 
     def _refresh(self) -> None:
         """Take up what other processes, or this one before it ended, have appended."""
+        self._check_place()
         stored = os.pread(self._state_file, _STATE, 0)
         if stored == self._stored and self._file >= 0:
             self._check_size()
@@ -276,6 +277,13 @@ class ReceiptLog:
         except (msgspec.MsgspecError, ValueError, OSError):
             self._recover()
         self._stored = stored
+
+    def _check_place(self) -> None:
+        """Raise `OSError` if the folder was removed or moved: what is written there would be lost."""
+        if not os.path.samestat((self.folder / "lock").stat(), os.fstat(self._lock)):
+            raise FileNotFoundError(
+                f"another folder has taken the place of {self.folder}; restart to begin a log there"
+            )
 
     def _check_size(self) -> None:
         size = os.fstat(self._file).st_size

@@ -47,7 +47,7 @@ class MetaGetter(Getter[Mapping[str, Any]]):
     """Reads the context of a trace from the `_meta` of a request, whatever a client puts there."""
 
     def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
-        """Return the value of a key, if it is a text of a bearable length."""
+        """Return the value of a key, if it is text of at most 8,192 characters."""
         found = carrier.get(key)
         return [found] if isinstance(found, str) and len(found) <= _LONGEST else None
 
@@ -84,10 +84,10 @@ class QuestionSpan(NamedTuple):
 
 
 class OpenTelemetry(SamplingObserver):
-    """Makes spans and durations of what it is told.
+    """Makes spans and durations of calls, questions and sessions.
 
     Args:
-        side: Whose: a server's or a client's.
+        side: Whether it watches a server or a client.
         telemetry: What is exported.
         knows: Whether there is a tool (`tools/call`) or prompt (`prompts/get`) of a name, where that is
             known; names that clients make up are not exported.
@@ -122,7 +122,7 @@ class OpenTelemetry(SamplingObserver):
     # Calls
 
     def stretch(self) -> Stretch:
-        """Return what says which calls of a new connection are followed."""
+        """Return the object that says which calls of a new connection are followed."""
         if self._telemetry.traces:
             return Draws(self._coin, self._records)
         return Untraced(self._records)
@@ -132,7 +132,7 @@ class OpenTelemetry(SamplingObserver):
         return self._durations is not None and self._durations.are_recorded
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-        """Return what marks the context of calls without a span, and what ends that."""
+        """Return two functions: one marks the context of calls without a span, the other removes the mark."""
         return passing_by() if self._telemetry.traces else (_nothing, _nothing)
 
     def call_began(self, call: Any) -> "Traced | Unsampled":
@@ -232,7 +232,7 @@ class OpenTelemetry(SamplingObserver):
             otel_context.attach(began.context)
 
     def call_meta(self, began: "Traced | Unsampled") -> dict[str, str]:
-        """Return what tells the server which span the request belongs to."""
+        """Return the members of `_meta` that tell the server which span the request belongs to."""
         carrier: dict[str, str] = {}
         propagate.inject(carrier, began.context)
         return carrier
@@ -361,7 +361,7 @@ class OpenTelemetry(SamplingObserver):
         return QuestionSpan(span, context, began, token)
 
     def question_meta(self, began: "QuestionSpan | None") -> dict[str, str]:
-        """Return what tells the client which span the question belongs to."""
+        """Return the members of `_meta` that tell the client which span the question belongs to."""
         carrier: dict[str, str] = {}
         if began is not None:
             propagate.inject(carrier, began.context)
@@ -409,14 +409,14 @@ class OpenTelemetry(SamplingObserver):
 
 
 def _current_meta() -> dict[str, str]:
-    """Return what tells another process which span is the current one."""
+    """Return the members of `_meta` that tell another process which span is the current one."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return carrier
 
 
 def _enter(service: str, meta: Mapping[str, Any]) -> None:
-    """Make the span that another process has named the current one."""
+    """Make the span that another process named the current one here."""
     set_up(service)  # this process may have been forked before the server had set it up
     otel_context.attach(propagate.extract(meta, Context(), _GETTER))
 

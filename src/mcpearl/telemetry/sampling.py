@@ -1,7 +1,7 @@
-"""Calls that are not sampled, which are most of them where traces are sampled: they cost next to nothing.
+"""Sampling of traces, decided before the SDK is asked, so that calls without a span cost next to nothing.
 
-The SDK decides for each span whether it is sampled, which takes longer than a short call. Where it
-samples a share of the traces, the same decision is made here first, with the same trace id.
+The SDK decides for each span whether it is sampled, which takes a third as long as a short call. Where it
+samples a share of the traces by their id, the same decision is made here first, with the same id.
 """
 
 import random
@@ -20,7 +20,9 @@ from mcpearl.runtime.observer import Stretch
 from mcpearl.telemetry.durations import Attributes
 from mcpearl.telemetry.light_spans import DrawnIds, LightSpans, light_spans
 
-_SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # its key in a context
+_SPAN = next(
+    iter(trace.set_span_in_context(trace.INVALID_SPAN, Context()))
+)  # the key of the current span in a context
 
 
 STRETCH = 256  # calls that are decided on at once
@@ -57,9 +59,9 @@ class Coin:
         return True
 
     def misses(self) -> int:
-        """Return how many calls in a row get no span, `STRETCH` at most; then one does, if it is fewer.
+        """Return how many calls in a row get no span; if it is fewer than `STRETCH`, the next one gets one.
 
-        That is one draw for all of them, with the chance that each would have had by itself.
+        This is one draw for all of them; each has the same chance as if it were drawn by itself.
         """
         if not self._knows_the_rate():
             return 0
@@ -136,7 +138,7 @@ class Unsampled(Context):
 
 
 class _PassedBy(Context):
-    """The context of all calls that are not followed: each gets one of its own when it is looked at."""
+    """The context shared by all calls that are not followed; a call gets its own when it reads this one."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value of the call's own context."""
@@ -156,7 +158,7 @@ _PASSED_BY = _PassedBy()
 
 
 def passing_by() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    """Return what makes the current context that of calls that are not sampled, and what ends that."""
+    """Return two functions: one marks the current context as not sampled, the other removes the mark."""
     runtime = getattr(otel_context, "_RUNTIME_CONTEXT", None)
     variable = getattr(runtime, "_current_context", None)  # of the usual one, which is faster
     if isinstance(variable, ContextVar):
@@ -165,10 +167,10 @@ def passing_by() -> tuple[Callable[[], Any], Callable[[Any], object]]:
 
 
 class Draws(Stretch):
-    """Which calls of a connection get a span: decided for many of them at once, and for each its own way.
+    """Says which calls of a connection get a span. It is decided for many of them at once.
 
     Args:
-        coin: Says for how many in a row there is none.
+        coin: Says how many calls in a row get none.
         follows_all: Whether every call is followed for another reason.
     """
 
@@ -178,7 +180,7 @@ class Draws(Stretch):
         super().__init__()
         self._coin = coin
         self._follows_all = follows_all
-        self._wins = False  # whether the call after those that are left gets one
+        self._wins = False  # whether the call after the remaining ones gets a span
 
     def follows(self, call: Any) -> bool:
         """Whether a call gets a span, belongs to a trace, or is followed for another reason."""
@@ -201,7 +203,7 @@ class Draws(Stretch):
 
 
 class Untraced(Stretch):
-    """Where there are no traces: calls are followed if their time is recorded."""
+    """Follows calls if their time is recorded, where traces are off."""
 
     __slots__ = ("_follows_all",)
 

@@ -61,7 +61,7 @@ class Durations:
 
     @property
     def are_recorded(self) -> bool:
-        """Whether they are exported: until a provider is set, the API has an instrument that does nothing."""
+        """Whether they are exported: until a provider is set, the instrument does nothing."""
         try:
             return self._operations._real_instrument is not None
         except AttributeError:

@@ -168,7 +168,7 @@ class Metrics(FastObserver):
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Count a call and its time.
 
-        A size of 0 means that the call did not run, was counted before, or that its batch is not complete.
+        With a size of 0 the call did not run, was counted before, or its batch is not complete.
         """
         if size and type(answer) is EncodedToolResult and call.method == "tools/call":
             # Most calls are such: a tool that was counted before has succeeded.

@@ -132,7 +132,7 @@ class OpenTelemetry(SamplingObserver):
         return self._durations is not None and self._durations.are_recorded
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-        """Return two functions: one marks the context of calls without a span, the other removes the mark."""
+        """Return two functions, which mark the context of calls without a span and remove the mark."""
         return passing_by() if self._telemetry.traces else (_nothing, _nothing)
 
     def call_began(self, call: Any) -> "Traced | Unsampled":

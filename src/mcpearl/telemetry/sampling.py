@@ -20,9 +20,7 @@ from mcpearl.runtime.observer import Stretch
 from mcpearl.telemetry.durations import Attributes
 from mcpearl.telemetry.light_spans import DrawnIds, LightSpans, light_spans
 
-_SPAN = next(
-    iter(trace.set_span_in_context(trace.INVALID_SPAN, Context()))
-)  # the key of the current span in a context
+_SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # key of the span
 
 
 STRETCH = 256  # calls that are decided on at once
@@ -59,7 +57,7 @@ class Coin:
         return True
 
     def misses(self) -> int:
-        """Return how many calls in a row get no span; if it is fewer than `STRETCH`, the next one gets one.
+        """Return how many calls in a row get no span. If it is fewer than `STRETCH`, the next one does.
 
         This is one draw for all of them; each has the same chance as if it were drawn by itself.
         """
@@ -138,7 +136,7 @@ class Unsampled(Context):
 
 
 class _PassedBy(Context):
-    """The context shared by all calls that are not followed; a call gets its own when it reads this one."""
+    """The context of all calls that are not followed. A call that reads it gets one of its own."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value of the call's own context."""

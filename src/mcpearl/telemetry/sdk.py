@@ -48,7 +48,7 @@ def set_up(service: str) -> None:
 
 
 def _configurator() -> Callable[[], None] | None:
-    """Return the function that sets up the SDK from the environment: a distribution's, or the SDK's own."""
+    """Return what sets up the SDK from the environment: a distribution's function, or the SDK's own."""
     for found in importlib.metadata.entry_points(group="opentelemetry_configurator"):
         configurator = found.load()()
         return lambda: configurator.configure()

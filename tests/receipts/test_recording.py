@@ -498,6 +498,36 @@ async def test_calls_are_refused_while_the_disk_is_full(tmp_path: Path, durable:
     assert calls_of(verified(folder))[-1] == ("add", "result", None)
 
 
+async def test_calls_are_refused_while_the_folder_is_away(tmp_path: Path) -> None:
+    """Its files are open, so that writing to them would go on, without anything to show for it."""
+    folder, elsewhere = tmp_path / "receipts", tmp_path / "elsewhere"
+    app = make_app(Receipts(folder, sign_every=0.1))
+    async with Client(app) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        recorder = app.core.recorder
+        await eventually(lambda: (folder / "checkpoint").exists())
+
+        async def is_refused() -> bool:
+            try:
+                await client.call_tool("add", {"a": 1, "b": 2})
+            except McpError as error:
+                return "The call cannot be recorded" in error.message
+            return False
+
+        folder.rename(elsewhere)
+        await eventually(is_refused)
+        folder.mkdir()
+        (folder / "lock").touch()
+        await eventually(lambda: "another folder" in recorder._reason)
+        (folder / "lock").unlink()
+        folder.rmdir()
+        elsewhere.rename(folder)
+        await eventually(lambda: not recorder._full)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    assert not unfinished(folder)
+    assert calls_of(verified(folder))[-1] == ("add", "result", None)
+
+
 async def test_calls_go_on_while_the_disk_is_full_and_the_gap_is_recorded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

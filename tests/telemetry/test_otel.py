@@ -529,3 +529,65 @@ def test_without_its_sdk_nothing_of_opentelemetry_is_loaded() -> None:
     )
     settings = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     subprocess.run([sys.executable, "-c", script], env=settings, check=True, timeout=60)
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_what_is_answered_without_a_call_has_a_span(spans: Any, version: str) -> None:
+    asked = "ping" if version == "2025-11-25" else "server/discover"
+    async with wire(make_app(telemetry=True), version) as client:
+        await client.ask(asked, traceparent=TRACE)
+        await client.ask("no/such", traceparent=TRACE)
+        await client.ask("tools/call", {"name": 5}, traceparent="x" * 100_000)
+        client.raw(b"{not json")
+        await client.ask(asked)
+    found = spans.get_finished_spans()
+    if version == "2025-11-25":
+        assert found[0].name == "initialize"
+        assert found[0].kind.name == "SERVER"
+        found = found[1:]
+    first, unknown, invalid, unread, last = found
+    assert [first.name, last.name] == [asked, asked]
+    for each in (first, unknown):
+        assert format(each.context.trace_id, "032x") == TRACE.split("-")[1]
+        assert format(each.parent.span_id, "016x") == TRACE.split("-")[2]
+    assert first.attributes["mcp.method.name"] == asked
+    assert first.attributes["jsonrpc.request.id"]
+    assert first.status.is_unset
+    assert first.start_time <= first.end_time
+    assert unknown.name == "_OTHER", "a method that a client made up"
+    assert unknown.attributes["error.type"] == "-32601"
+    assert unknown.attributes["rpc.response.status_code"] == "-32601"
+    assert not unknown.status.is_ok
+    assert invalid.name == "tools/call"
+    assert invalid.parent is None
+    assert unread.attributes["error.type"] == "-32700"
+    assert "jsonrpc.request.id" not in unread.attributes
+
+
+async def test_parts_of_a_batch_that_are_no_calls_have_spans_too(spans: Any) -> None:
+    app = make_app(telemetry=True)
+    measuring = app.measure()
+    request = {"jsonrpc": "2.0", "method": "ping"}
+    batch = [
+        {**request, "id": 1},
+        {**request, "id": 2, "method": "no/such", "params": {"_meta": {"traceparent": TRACE}}},
+        {**request, "id": 3, "method": "tools/list"},
+        {"no": "message"},
+    ]
+    async with wire(app, "2025-03-26") as client:
+        client.raw(batch)
+        answers: Any = await client.next()
+        assert len(answers) == 4
+        await client.ask("ping")
+    found = [each.name for each in spans.get_finished_spans()]
+    assert found == ["initialize", "ping", "_OTHER", "_OTHER", "tools/list", "ping"]
+    refused = spans.get_finished_spans()[2]
+    assert format(refused.parent.span_id, "016x") == TRACE.split("-")[2]
+    calls = measuring.snapshot().calls
+    assert sum(calls["ping", "", ""][2:]) == 2
+    assert sum(calls["_OTHER", "", "-32601"][2:]) == 1
+    assert sum(calls["_OTHER", "", "-32600"][2:]) == 1
+    assert sum(calls["tools/list", "", ""][2:]) == 1

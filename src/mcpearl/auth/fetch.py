@@ -185,7 +185,7 @@ def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
     try:
         elsewhere = urljoin(url, location)
     except ValueError:
-        raise FetchRefused(f"{_shown(url)} redirects to what is not an address") from None
+        raise FetchRefused(f"{_shown(url)} redirects to an invalid URL") from None
     if _origin(elsewhere) != _origin(url):
         raise FetchRefused(f"{_shown(url)} redirects to another origin, {_shown(elsewhere)}")
     return elsewhere

@@ -83,10 +83,10 @@ class End:
         try:
             return self._requested(envelope, batch)
         except McpError as error:
-            return Reply(codec.encode_error(envelope.id, error), True, envelope.method)
+            return Reply(codec.encode_error(envelope.id, error), True, envelope.method, envelope)
         except RecursionError:
             too_deep = McpError(INVALID_PARAMS, "Invalid params: nested too deeply")
-            return Reply(codec.encode_error(envelope.id, too_deep), True, envelope.method)
+            return Reply(codec.encode_error(envelope.id, too_deep), True, envelope.method, envelope)
 
     def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:
         raise NotImplementedError
@@ -114,7 +114,7 @@ class End:
             return Reply(codec.encode_error(None, error), refused=True)  # a batch, or not a message
         if envelope.method is UNSET or envelope.id is UNSET:
             return Ignored(error.message)
-        return Reply(codec.encode_error(envelope.id, error), True, envelope.method)
+        return Reply(codec.encode_error(envelope.id, error), True, envelope.method, envelope)
 
     def refuse_frame(self, reason: str) -> Event:
         """Answer bytes that the framer could not turn into a message."""
@@ -131,6 +131,7 @@ class End:
         batch = Batch(self.limits.max_outgoing, self.open_batch())
         batch.open = 1  # held open until every message was looked at
         events: list[Event] = []
+        replied: list[Reply] = []
         for part in messages:
             try:
                 event = self._receive_one(codec.decode(part), batch)
@@ -140,12 +141,13 @@ class End:
                 batch.open += 1
             elif isinstance(event, Reply):
                 batch.add(event.message)
+                replied.append(event)
                 continue
             events.append(event)
         whole = batch.close(None)
         if whole is not None:
             events.append(Reply(whole))
-        return Many(events)
+        return Many(events, replied)
 
     def _refuse_batch(self, message: bytes) -> Event:
         agreed = "before initialize" if self.caller is None else f"in {self.caller.version.name}"

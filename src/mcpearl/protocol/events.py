@@ -203,12 +203,16 @@ class Reply(Struct):
     refused: bool = False
     method: str = ""
     """The method of the request; empty if it could not be read, and for the answers of a batch."""
+    request: Any = None
+    """The `Envelope` of the request; None where there is none."""
 
 
 class Opened(Struct):
     """A server's end received `initialize`: the bytes to answer with. A notification follows."""
 
     message: bytes
+    request: Any = None
+    """The `Envelope` of the request."""
 
 
 class Ready(Struct):
@@ -225,6 +229,8 @@ class Many(Struct):
     """The events of one batch, in order."""
 
     events: "list[Event]"
+    replied: list[Reply] = []
+    """Replies that are part of the answer of the batch: there is nothing to send for them."""
 
 
 Event = Call | Notice | Answer | Cancel | Reply | Opened | Ready | Ignored | Many

@@ -41,7 +41,6 @@ from mcpearl.types.base import (
     CLIENT_INFO_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
-    RequestId,
     Result,
     encode,
 )
@@ -128,7 +127,7 @@ class ServerEnd(End):
         meta = params.meta
         caller = self._who(method, meta)
         if caller is None:
-            return self._open(id, method, params, batch)
+            return self._open(envelope, params, batch)
         version, needs = caller.version, route.needs
         if batch is not None and not version.batches:
             raise McpError(INVALID_REQUEST, f"there are no JSON-RPC batches in {version.name}")
@@ -137,7 +136,7 @@ class ServerEnd(End):
         if needs is not None and needs not in offer.paths:
             raise absent(method, needs)
         if method in _ANSWERED_HERE:
-            return self._answer(id, method, params, caller)
+            return self._answer(envelope, params, caller)
         token = progress_token(meta) if meta is not None and PROGRESS_TOKEN_KEY in meta else None
         return self._admit(Call(id, method, params, raw, caller, token, batch))
 
@@ -162,10 +161,12 @@ class ServerEnd(End):
             raise McpError(INVALID_REQUEST, refusal, {"method": method})
         return self.caller if self.lifecycle.phase is Phase.INITIALIZING else None
 
-    def _open(self, id: RequestId, method: str, params: Any, batch: Batch | None) -> Event:
+    def _open(self, envelope: Envelope, params: Any, batch: Batch | None) -> Event:
         """Answer what may come before a session is ready: `ping`, and `initialize` itself."""
-        if method == "ping":
-            return Reply(codec.encode_result(id, b"{}"), method=method)
+        id = envelope.id
+        assert id is not UNSET
+        if envelope.method == "ping":
+            return Reply(codec.encode_result(id, b"{}"), False, "ping", envelope)
         if batch is not None:
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         if not self.offer.legacy_versions:
@@ -173,16 +174,18 @@ class ServerEnd(End):
             raise McpError(INVALID_REQUEST, f"There is no `initialize` here; it speaks {speaks}")
         self.caller, result = legacy.accept(params, self.offer, self.principal)
         self.lifecycle.take(Step.RENEW if self.lifecycle.can(Step.RENEW) else Step.INITIALIZE)
-        return Opened(codec.encode_result(id, encode(result)))
+        return Opened(codec.encode_result(id, encode(result)), envelope)
 
-    def _answer(self, id: RequestId, method: str, params: Any, caller: Caller) -> Reply:
-        members, body = b"", b"{}"
+    def _answer(self, envelope: Envelope, params: Any, caller: Caller) -> Reply:
+        id, method, members, body = envelope.id, envelope.method, b"", b"{}"
+        assert id is not UNSET
+        assert method is not UNSET
         if method == "server/discover":
             discovered = modern.discover(self.offer, caller.version)
             members, body = self.stamp.encode(discovered, caller.version)
         elif method == "logging/setLevel":
             caller.log_level = params.level
-        return Reply(codec.encode_result(id, body, members), method=method)
+        return Reply(codec.encode_result(id, body, members), False, method, envelope)
 
     def _refuse_notice(self, method: str) -> str | None:
         # A modern client may cancel, and notify an extension, whatever the session beside it is in.

@@ -30,7 +30,7 @@ _STATE = 8192  # bytes of the file `state`
 
 
 class LogBroken(Exception):
-    """A log that cannot be continued: it is not what was written."""
+    """A log that cannot be continued, because its files are not what was written."""
 
 
 class State(msgspec.Struct):
@@ -265,7 +265,8 @@ class ReceiptLog:
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.log"))
 
     def _refresh(self) -> None:
-        """Take up what other processes, or this one before it ended, have appended."""
+        """Read what other processes, or an earlier run of this one, have appended."""
+        self._check_place()
         stored = os.pread(self._state_file, _STATE, 0)
         if stored == self._stored and self._file >= 0:
             self._check_size()
@@ -276,6 +277,13 @@ class ReceiptLog:
         except (msgspec.MsgspecError, ValueError, OSError):
             self._recover()
         self._stored = stored
+
+    def _check_place(self) -> None:
+        """Raise `OSError` if the folder was removed or moved: what is written there would be lost."""
+        if not os.path.samestat((self.folder / "lock").stat(), os.fstat(self._lock)):
+            raise FileNotFoundError(
+                f"another folder has taken the place of {self.folder}; restart to begin a log there"
+            )
 
     def _check_size(self) -> None:
         size = os.fstat(self._file).st_size

@@ -1,4 +1,4 @@
-"""How a server or client records its calls: where, with which key, and what happens if that fails."""
+"""Settings of receipts: where calls are recorded, with which key, and what happens if that fails."""
 
 from collections.abc import Sequence
 from os import PathLike

@@ -41,7 +41,7 @@ class _OpenedSession(Struct, rename="camel"):
 
 
 class _OwnAnswer(Struct):
-    """What is recorded of an answer that the protocol gave itself."""
+    """The recorded members of an answer that was made without a call."""
 
     id: int | str | None = None
     error: _Error | None = None
@@ -55,7 +55,7 @@ class Recorder:
     """Records the calls of one server or client.
 
     Args:
-        receipts: How, and where.
+        receipts: The settings: where the log is, and what happens if it cannot be written.
         role: `server` or `client`.
         of: The name of the server, or of what the client is connected to.
     """
@@ -78,7 +78,7 @@ class Recorder:
         self._problem: str | None = None  # why nothing can be written now
         self._full = False  # whether calls are refused or not recorded
         self._reason = ""  # why
-        self._lost = 0  # calls that were not recorded
+        self._lost = 0  # how many calls were not recorded
         self._lost_since = 0.0
         self._commits: list[asyncio.Future[None]] = []  # for what is in the batch
 
@@ -108,7 +108,7 @@ class Recorder:
         self._scribe = scribe
 
     async def stop(self) -> None:
-        """Have everything that was recorded written and signed."""
+        """Wait until everything recorded so far is written and signed."""
         if self._scribe is not None:
             self._hand_over()
             scribe, self._scribe = self._scribe, None

@@ -1,8 +1,8 @@
-"""What a record says: one before a call, one after it, with digests in place of contents.
+"""The records of a call: one before it and one after it, with digests in place of contents.
 
 Everything a caller chooses is cut to a length, so that no record is long. Digests are salted: the salts
-of a call come from the log's key, and telling one of them tells nothing of the others. The process that
-writes imports this module, so it loads little.
+of a call are derived from the log's key, and disclosing one of them reveals none of the others. The
+process that writes imports this module, so it loads little.
 """
 
 from hashlib import sha256, shake_256
@@ -60,7 +60,7 @@ class _TraceMeta(Struct):
 
 
 class _RecordedParams(Struct, rename="camel"):
-    """What params say about their call."""
+    """The members of params that are recorded."""
 
     name: Any = None
     uri: Any = None
@@ -69,7 +69,7 @@ class _RecordedParams(Struct, rename="camel"):
 
 
 class _RecordedResult(Struct, rename="camel"):
-    """What a result says about how its call ended."""
+    """The members of a result that tell how its call ended."""
 
     is_error: Any = False
     result_type: Any = None
@@ -87,7 +87,7 @@ class Salts:
     """The salts of the calls of one run: 16 bytes for the arguments, 16 for the result.
 
     Args:
-        secret: What they are derived from.
+        secret: The secret that they are derived from.
         run: Tells the calls of one process from those of others.
     """
 
@@ -98,7 +98,7 @@ class Salts:
     def digest(self, number: int, which: int, contents: bytes | str) -> str:
         """Return the salted digest of the arguments (0) or the result (1) of a call."""
         if type(contents) is str:
-            return contents  # it was made before
+            return contents  # the digest was made before
         salts = self._blocks.get(number // _EACH_BLOCK) or self._derive(number // _EACH_BLOCK)
         state = _digest()
         state.update(salts[2 * (number % _EACH_BLOCK) + which] + contents)  # type: ignore[operator]
@@ -193,7 +193,7 @@ class Formatter:
 
 
 def split(message: bytes) -> tuple[str, bytes]:
-    """Return whether an answer is a result or an error, and that as it is on the wire."""
+    """Return `result` or `error` for an answer, and its contents as they are on the wire."""
     place = message.find(b",", _ID)
     if message.startswith(b',"result":', place):
         return "result", message[place + 10 : -1]  # the id is a number, or has no comma
@@ -205,7 +205,7 @@ def split(message: bytes) -> tuple[str, bytes]:
 
 
 def about_call(params: bytes) -> tuple[str, str, str]:
-    """Return what params say about their call: name or URI, task, trace."""
+    """Return what is recorded of params: the name or URI, the task and the trace."""
     try:
         read = _read_params(params)
     except _UNREADABLE:

@@ -1,7 +1,7 @@
 """A server's side of the process that writes its receipts: started, fed, and started again if it dies.
 
 What was handed over is kept until it is known to be written, and handed to the next process if one dies.
-So a record may be there twice, and none is missing.
+So a record may be written twice, but none is missing.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from mcpearl.runtime.tree import Node
 logger = logging.getLogger("mcpearl.receipts")
 
 _CHUNK = 1 << 16
-_BLOCKED = 10.0  # seconds that anything may block
+_BLOCKED = 10.0  # seconds that a call of this class may block
 _AGAIN = Backoff(delays=doubling(0.1, 10.0), settled_after=30.0)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe import main; main()"
 
@@ -46,7 +46,7 @@ class ScribeProcess:
         self, setup: Setup, written: Callable[[], None], failed: Callable[[str], None]
     ) -> None:
         self.waiting = 0  # bytes that are not written yet
-        self.handed: deque[Handed] = deque()  # what they are of
+        self.handed: deque[Handed] = deque()  # the batches that these bytes belong to
         self._setup = setup
         self._written = written
         self._failed = failed
@@ -145,7 +145,7 @@ class ScribeProcess:
             self._channel.shutdown(socket.SHUT_WR)
 
     def wait(self) -> None:
-        """Block until everything is written, or that has failed."""
+        """Block until everything is written, or writing has failed."""
         self._channel.settimeout(_BLOCKED)
         try:
             while self._unsent:

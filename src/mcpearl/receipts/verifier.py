@@ -50,7 +50,7 @@ class VerifierKey:
         self._verify = Ed25519PublicKey.from_public_bytes(raw[1:]).verify
 
     def has_signed(self, text: bytes, signature: bytes) -> bool:
-        """Whether a signature is this key's."""
+        """Whether a signature was made with this key."""
         try:
             self._verify(signature, text)
         except InvalidSignature:
@@ -69,7 +69,7 @@ class SignedHead(NamedTuple):
 
     @classmethod
     def parse(cls, note: bytes) -> "SignedHead":
-        """Read a signed note; raises `Discrepancy` if it is none."""
+        """Read a signed note; raises `Discrepancy` if the text is not one."""
         if len(note) > LARGEST_NOTE:
             raise Discrepancy("it is too long for a signed head")
         try:
@@ -109,7 +109,7 @@ def _signature(line: str) -> tuple[str, bytes]:
 
 
 def _base64(text: str) -> bytes:
-    """Decode base64 that is written in the one way it can be."""
+    """Decode base64; raises unless it is written in its canonical form."""
     try:
         raw = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -391,7 +391,7 @@ class Log:
         return marks
 
     def _next(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> int:
-        """Return the number of records at which to look at the tree next; -1 for not at all."""
+        """Return the number of records at which to compare the tree next; -1 if there is none."""
         due = list(marks)
         if self._since is not None and self._since.size > self.size:
             due.append(self._since.size)
@@ -518,7 +518,7 @@ class Proof(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> "Proof":
-        """Read a proof; raises `Discrepancy` if it is none."""
+        """Read a proof; raises `Discrepancy` if the text is not one."""
         front, separator, note = data.partition(b"\n\n")
         try:
             first, extra, index, *path = front.decode().split("\n")

@@ -7,10 +7,47 @@ observers are told is in `observers`.
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import msgspec
+from msgspec import Struct, field
+
 from mcpearl.runtime import clock
 
 Outcome = Literal["result", "tool_error", "error", "cancelled"]
 Counters = Callable[[], Mapping[str, int]]
+
+
+class _HasMeta(Struct):
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+_read_meta = msgspec.json.Decoder(_HasMeta).decode
+
+
+class AnsweredMessage(Struct, frozen=True):
+    """A request that a server answered without a call."""
+
+    method: str
+    """Its method, as the client sent it; empty if the message could not be read."""
+    id: int | str | None
+    """Its id; None if that could not be read."""
+    seconds: float
+    """The time from reading it to the answer."""
+    code: int | None
+    """The code of the error it was refused with; None if it was not."""
+    size: int
+    """Bytes of the answer."""
+    wire: str
+    """What it came over: `stdio`, `http`, …"""
+    params: Any = None
+    """Its params as they came; None if there are none."""
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` of its params; empty if there is none, or it cannot be read."""
+        try:
+            return {} if self.params is None else _read_meta(self.params).meta or {}
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return {}
 
 
 class Observer:
@@ -73,20 +110,14 @@ class Observer:
                 cancelled.
         """
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Note a request that a server answered without a call.
 
         `initialize`, `ping`, `server/discover` and `logging/setLevel` are answered so, and requests that
         are refused before they become calls.
 
         Args:
-            method: Its method, as the client sent it; empty if the message could not be read.
-            seconds: The time from reading it to the answer.
-            code: The code of the error it was refused with; None if it was not.
-            size: Bytes of the answer.
-            wire: What it came over: `stdio`, `http`, …
+            message: What it was, and how it was answered.
         """
 
     def question_began(self, question: Any) -> Any:
@@ -186,6 +217,9 @@ class SamplingObserver(Observer):
 
     What its `call_began` returns is not a float.
     """
+
+    looks = True
+    """Whether `call_ended` looks at results; otherwise they may be encoded ones."""
 
     def stretch(self) -> Stretch:
         """Return what says which calls of a new connection are followed."""

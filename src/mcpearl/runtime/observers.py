@@ -12,6 +12,7 @@ from typing import Any
 from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import (
+    AnsweredMessage,
     Counters,
     FastObserver,
     Observer,
@@ -79,12 +80,10 @@ class Guarded:
         except Exception:
             self.failed("call_ended")
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Pass on that a request was answered without a call."""
         try:
-            self._observer.message_answered(method, seconds, code, size, wire)
+            self._observer.message_answered(message)
         except Exception:
             self.failed("message_answered")
 
@@ -187,7 +186,13 @@ class Guarded:
             return
         if not size:
             call.noted = None  # the batch is not complete; the call may be answered a second time
-        self.call_ended(noted, call, outcome_of(answer), size, _whole(answer))
+        outcome = outcome_of(answer)
+        self.call_ended(noted, call, outcome, size, _whole(answer) if self.looks else answer)
+
+    @property
+    def looks(self) -> bool:
+        """Whether the observer looks at results; otherwise it may be told of encoded ones."""
+        return True
 
     def failed(self, event: str) -> None:
         """Log the exception that is handled: the observer raised it on an event."""
@@ -268,12 +273,10 @@ class Several(Guarded):
         for one, each in zip(self._each, began, strict=True):
             one.call_ended(each, call, outcome, size, answer)
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Tell each that a request was answered without a call."""
         for one in self._each:
-            one.message_answered(method, seconds, code, size, wire)
+            one.message_answered(message)
 
     def question_began(self, question: Any) -> list[Any]:
         """Tell each that a client is asked."""
@@ -320,12 +323,21 @@ class Sampled(Several):
     Of a call that is not followed, the time is all that is noted.
     """
 
-    __slots__ = ("_other", "_sampler")
+    __slots__ = ("_looks", "_other", "_sampler")
 
     def __init__(self, each: Iterable[Guarded]) -> None:
         super().__init__(each)
         (self._sampler,) = (one._observer for one in self._each if one.samples)
         self._other = next((one for one in self._each if not one.samples), None)
+        others_look = self._other is not None and not isinstance(
+            self._other._observer, FastObserver
+        )
+        self._looks = others_look or self._sampler.looks
+
+    @property
+    def looks(self) -> bool:
+        """Whether one of them looks at results."""
+        return self._looks
 
     @property
     def note(self) -> Callable[[Any], Any]:

@@ -337,7 +337,12 @@ class SampledCalls(Calls):
 
     def start_read(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a task of its own; the context is marked once for all that are not followed."""
-        if self._passes(call):
+        if self.passing and self._stretch.left and call.params.meta is None:
+            # Most calls are such: they follow one that `_passes` has let through.
+            self._stretch.left -= 1
+            call.noted = clock.monotonic()
+            call.work = spawn(self._loop, (run or self.run)(call))
+        elif self._passes(call):
             if not self.passing:
                 self.passing, self._passed = True, self._pass_by()
             call.work = spawn(self._loop, (run or self.run)(call))
@@ -372,7 +377,7 @@ class SampledCalls(Calls):
     def _passes(self, call: Call) -> bool:
         """Whether the observer does not follow this call; if so, note its time."""
         stretch = self._stretch
-        if not stretch.left or self._closing:
+        if not stretch.left:
             return False
         meta = call.params.meta
         if meta is not None and ("traceparent" in meta or "baggage" in meta):
@@ -380,6 +385,11 @@ class SampledCalls(Calls):
         stretch.left -= 1
         call.noted = clock.monotonic()
         return True
+
+    def close(self) -> None:
+        """Refuse calls from now on."""
+        super().close()
+        self._stretch.left = 0
 
     def _prepare(self, call: Call) -> None:
         noted = call.noted

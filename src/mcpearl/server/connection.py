@@ -175,7 +175,7 @@ class ServerConnection(CallEnd):
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
-        if isinstance(event, (Reply, Opened)):
+        if isinstance(event, (Reply, Opened, Many)):
             self._core.replied(event, outlet.medium, self._now() - began)
         return take(event, outlet, self._handle)
 
@@ -250,6 +250,7 @@ class ServerConnection(CallEnd):
             case Ready():
                 self._ready()
             case Many(events):
+                self._core.replied(event, self.transport.medium, self._now() - self.heard_at)
                 for each in events:
                     self._handle(each)
             case Ignored(reason):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcpearl.protocol.events import Opened, Reply
+from mcpearl.protocol.events import Many, Opened, Reply
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
@@ -17,7 +17,7 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import Counters, Observer
+from mcpearl.runtime.observer import AnsweredMessage, Counters, Observer
 from mcpearl.runtime.observers import both, guarded
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
@@ -48,6 +48,13 @@ class _Failed(msgspec.Struct):
 
 
 _read_error = msgspec.json.Decoder(_Failed).decode
+
+
+def _asked(request: Any) -> tuple[int | str | None, Any]:
+    """Return the id and the params of a request, None for what it does not have."""
+    if request is None:
+        return None, None
+    return request.id, None if request.params is msgspec.UNSET else request.params
 
 
 class _RefusedMessage:
@@ -254,14 +261,18 @@ class ServerCore:
         if session.id is not None:
             self.roster.names.changed("session", session.id, None)
 
-    def replied(self, event: "Reply | Opened", medium: str, seconds: float) -> None:
+    def replied(self, event: "Reply | Opened | Many", medium: str, seconds: float) -> None:
         """Log, record and tell what the protocol answered without a call, or refused.
 
         Args:
-            event: The answer.
+            event: The answer, or a batch, of which some messages may have been answered so.
             medium: What the request came over.
             seconds: From reading it to the answer.
         """
+        if isinstance(event, Many):
+            for each in event.replied:
+                self.replied(each, medium, seconds)
+            return
         message, refusal, kind = event.message, None, ""
         if isinstance(event, Opened):
             method, kind = "initialize", "session"
@@ -276,7 +287,10 @@ class ServerCore:
             self.recorder.answered_itself(kind, message, medium)
         if self.observer is not None:
             code = None if refusal is None else refusal.code
-            self.observer.message_answered(method, seconds, code, len(message), medium)
+            id, params = _asked(event.request)
+            size = len(message)
+            answered = AnsweredMessage(method, id, seconds, code, size, medium, params)
+            self.observer.message_answered(answered)
 
     def blocked(self, what: str, seconds: float) -> None:
         """Tell the observer, if there is one, that something held up the event loop."""

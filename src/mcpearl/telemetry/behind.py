@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from mcpearl.runtime import clock
-from mcpearl.runtime.observer import Counters, Observer, Outcome
+from mcpearl.runtime.observer import AnsweredMessage, Counters, Observer, Outcome
 
 logger = logging.getLogger("mcpearl.observer")
 
@@ -47,11 +47,9 @@ class Behind(Observer):
         """Pass it on."""
         self._put("call_ended", began, call, outcome, size, answer)
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Pass it on."""
-        self._put("message_answered", method, seconds, code, size, wire)
+        self._put("message_answered", message)
 
     def connection_began(self, connection: object) -> None:
         """Pass it on."""

@@ -25,12 +25,12 @@ MEDIA: dict[str, Attributes] = {
     "websocket": {"network.transport": "tcp", "network.protocol.name": "websocket"},
     "http": {"network.transport": "tcp", "network.protocol.name": "http"},
 }
-"""What messages travel on, by wire."""
+"""The network attributes of each wire."""
 
 
 @lru_cache(maxsize=32)
 def _histogram(side: Side, what: str, provider: metrics.MeterProvider) -> Any:
-    """Return the instrument of all servers or clients: OpenTelemetry forgets none that it made."""
+    """Return the one instrument that all servers or clients share: OpenTelemetry keeps each for ever."""
     description = {
         "operation": "The time from a request to its answer.",
         "session": "How long a session took.",
@@ -61,7 +61,7 @@ class Durations:
 
     @property
     def are_recorded(self) -> bool:
-        """Whether they go anywhere: the API has a stand-in until a provider is set."""
+        """Whether they are exported: until a provider is set, the instrument does nothing."""
         try:
             return self._operations._real_instrument is not None
         except AttributeError:
@@ -101,7 +101,7 @@ class Durations:
     def _attributes(
         self, what: tuple[str, str], error: str | None, travels: tuple[str, str]
     ) -> Attributes:
-        """Return the attributes of a combination; those of all others where there are too many."""
+        """Return the attributes of a combination; beyond the limit, those that stand for all others."""
         key = (*what, error or "", *travels)
         found = self._seen.get(key)
         if found is None:

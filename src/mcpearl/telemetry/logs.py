@@ -32,7 +32,7 @@ class CallContext(Observer):
 
 
 def ids() -> dict[str, str]:
-    """Return the ids of the call that runs here: `request_id`, `trace_id`, `span_id`, what there is."""
+    """Return the ids of the current call, as far as they exist: `request_id`, `trace_id`, `span_id`."""
     found: dict[str, str] = {}
     call = _call.get()
     if call is not None:
@@ -62,7 +62,7 @@ def _trace_of(call: Any) -> dict[str, str]:
 
 
 class AddIds(logging.Filter):
-    """Adds the ids to every record that passes a handler."""
+    """Adds the ids of the current call to every record that a handler writes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add them."""

@@ -15,7 +15,13 @@ from msgspec import Struct
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
-from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
+from mcpearl.runtime.observer import (
+    AnsweredMessage,
+    Counters,
+    FastObserver,
+    Outcome,
+    outcome_of,
+)
 from mcpearl.types.jsonrpc import ERROR_CODES
 from mcpearl.types.methods import REQUESTS
 
@@ -26,7 +32,7 @@ MAX_SERIES = 2_000
 OTHER = "_OTHER"
 """Stands for names and error codes that are not counted apart."""
 
-_LARGEST = {"lag", "lag_max"}  # gauges of which several processes show the largest
+_LARGEST = {"lag", "lag_max"}  # gauges for which the largest value of all processes is shown
 _NAMED = ("tools/call", "prompts/get")
 
 Key = tuple[str, str, str]
@@ -82,9 +88,9 @@ class MetricsSnapshot(Struct):
     sessions: dict[str, Numbers] = {}
     """Sessions that have ended, by wire; their bytes are not counted."""
     counters: dict[str, dict[str, float]] = {}
-    """What only grows, by metric and label: bounds reached, connections made, restarts."""
+    """Totals that only grow, by metric and label: bounds reached, connections made, restarts."""
     gauges: dict[str, dict[str, float]] = {}
-    """What is so at the moment, by metric and label."""
+    """Current values, by metric and label."""
 
     def add(self, other: "MetricsSnapshot", *, gauges: bool = True) -> None:
         """Add the numbers of another process."""
@@ -162,7 +168,7 @@ class Metrics(FastObserver):
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Count a call and its time.
 
-        Without a size it did not run, was told before, or its batch goes on.
+        With a size of 0 the call did not run, was counted before, or its batch is not complete.
         """
         if size and type(answer) is EncodedToolResult and call.method == "tools/call":
             # Most calls are such: a tool that was counted before has succeeded.
@@ -212,12 +218,11 @@ class Metrics(FastObserver):
             return True
         return self._knows is not None and self._knows(method, name)
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
+    def message_answered(self, message: AnsweredMessage) -> None:
         """Count a request that was answered without a call."""
-        error = "" if code is None else code_of(code)
-        self._admit(known_method(method), "", error, "result").add(seconds, size)
+        error = "" if message.code is None else code_of(message.code)
+        series = self._admit(known_method(message.method), "", error, "result")
+        series.add(message.seconds, message.size)
 
     # Everything else
 
@@ -230,7 +235,7 @@ class Metrics(FastObserver):
             connection.transport.tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
-        """Count how long it was there."""
+        """Count how long the connection or session lasted."""
         began = self._began.pop(connection, None)
         medium = _medium_of(connection)
         if began is None or medium is None:
@@ -244,11 +249,11 @@ class Metrics(FastObserver):
         self._received[medium] = self._received.get(medium, 0) + size
 
     def bound_reached(self, bound: str, detail: str) -> None:
-        """Count it, by the name of the bound, which is one of ours."""
+        """Count a limit that was reached, by its name, which clients cannot choose."""
         self.count("bounds", bound)
 
     def loop_blocked(self, what: str, seconds: float) -> None:
-        """Count it, and for how long."""
+        """Count how often the loop was held up, and for how long."""
         self.count("blocked", "times")
         self.count("blocked", "seconds", seconds)
 
@@ -256,9 +261,9 @@ class Metrics(FastObserver):
         """Add to a counter that only grows.
 
         Args:
-            metric: Which, as `prometheus.METRICS` has it.
+            metric: Its key in `prometheus.METRICS`.
             label: The value of its label.
-            number: How much.
+            number: How much to add.
         """
         counts = self._counters.setdefault(metric, {})
         counts[label] = counts.get(label, 0) + number
@@ -313,7 +318,7 @@ class Metrics(FastObserver):
 
 
 def _type_of(outcome: Outcome, answer: Any) -> str:
-    """Return the type of an error, as `error.type` has it: the code, or what else it was."""
+    """Return the value of `error.type`: the code of an error, or the kind of failure."""
     if outcome == "error":
         if not isinstance(answer, McpError):
             return type(answer).__name__
@@ -322,12 +327,12 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
 
 
 def code_of(code: int) -> str:
-    """Return the code of an error as it is counted: those that servers make up are one."""
+    """Return the label of an error code: codes that servers make up share one."""
     return str(code) if code in ERROR_CODES else OTHER
 
 
 def known_method(method: str) -> str:
-    """Return the method of a request that is not a call, as it is counted: clients may make it up."""
+    """Return the label of a method: methods that clients make up share one."""
     return method if method in REQUESTS else OTHER
 
 
@@ -337,5 +342,5 @@ def _written(connection: Any) -> float:
 
 
 def _medium_of(connection: Any) -> str | None:
-    """Return the wire of a connection; None for what stands for clients without a session."""
+    """Return the wire of a connection; None for the one that serves clients without a session."""
     return None if connection.transport is None else connection.transport.medium

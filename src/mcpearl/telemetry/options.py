@@ -1,4 +1,4 @@
-"""What is exported with OpenTelemetry, and whether anything is: decided without loading it."""
+"""Settings of what is exported with OpenTelemetry. Reading them does not load it."""
 
 import logging
 import os
@@ -36,8 +36,8 @@ def chosen(telemetry: Telemetry | bool | None) -> Telemetry | None:
     """Return what to export; None for nothing.
 
     Args:
-        telemetry: What the application says. None means: if the SDK of OpenTelemetry is loaded, or the
-            environment says where to export to.
+        telemetry: What the application asked for. With None, everything is exported if the SDK of
+            OpenTelemetry is loaded or the environment says where to export to.
     """
     if telemetry is False:
         return None

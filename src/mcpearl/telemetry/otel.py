@@ -5,6 +5,7 @@ is loaded when something is exported, and not otherwise.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,11 +21,19 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
-from mcpearl.runtime.observer import Outcome, SamplingObserver, Stretch
+from mcpearl.runtime.observer import AnsweredMessage, Outcome, SamplingObserver, Stretch
 from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
-from mcpearl.telemetry.metrics import OTHER, known_method
+from mcpearl.telemetry.metrics import MAX_SERIES, OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.telemetry.sampling import Coin, Draws, Unsampled, Untraced, has_trace, passing_by
+from mcpearl.telemetry.sampling import (
+    Coin,
+    Draws,
+    Unsampled,
+    Untraced,
+    context_of,
+    has_trace,
+    passing_by,
+)
 from mcpearl.telemetry.sdk import set_up
 
 logger = logging.getLogger("mcpearl.telemetry")
@@ -38,7 +47,7 @@ class MetaGetter(Getter[Mapping[str, Any]]):
     """Reads the context of a trace from the `_meta` of a request, whatever a client puts there."""
 
     def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
-        """Return the value of a key, if it is a text of a bearable length."""
+        """Return the value of a key, if it is text of at most 8,192 characters."""
         found = carrier.get(key)
         return [found] if isinstance(found, str) and len(found) <= _LONGEST else None
 
@@ -75,10 +84,10 @@ class QuestionSpan(NamedTuple):
 
 
 class OpenTelemetry(SamplingObserver):
-    """Makes spans and durations of what it is told.
+    """Makes spans and durations of calls, questions and sessions.
 
     Args:
-        side: Whose: a server's or a client's.
+        side: Whether it watches a server or a client.
         telemetry: What is exported.
         knows: Whether there is a tool (`tools/call`) or prompt (`prompts/get`) of a name, where that is
             known; names that clients make up are not exported.
@@ -96,6 +105,7 @@ class OpenTelemetry(SamplingObserver):
     ) -> None:
         self._is_server = side == "server"
         self._telemetry = telemetry
+        self.looks = telemetry.contents
         self._knows = knows
         self._server = server or {}
         self._kind = SpanKind.SERVER if self._is_server else SpanKind.CLIENT
@@ -104,6 +114,7 @@ class OpenTelemetry(SamplingObserver):
         self._durations = Durations(side, self._server) if telemetry.metrics else None
         if telemetry.traces:
             tracing.use(_current_meta, partial(_enter, service))
+        self._described: dict[tuple[str, str, str, str], Attributes] = {}
         self._open: dict[object, float] = {}  # when each connection began
         self._travels = "", ""  # of a client: the version and the wire of its last connection
         self._connection: Any = None  # of a client: the latest one
@@ -111,7 +122,7 @@ class OpenTelemetry(SamplingObserver):
     # Calls
 
     def stretch(self) -> Stretch:
-        """Return what says which calls of a new connection are followed."""
+        """Return the object that says which calls of a new connection are followed."""
         if self._telemetry.traces:
             return Draws(self._coin, self._records)
         return Untraced(self._records)
@@ -121,7 +132,7 @@ class OpenTelemetry(SamplingObserver):
         return self._durations is not None and self._durations.are_recorded
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-        """Return what marks the context of calls without a span, and what ends that."""
+        """Return two functions, which mark the context of calls without a span and remove the mark."""
         return passing_by() if self._telemetry.traces else (_nothing, _nothing)
 
     def call_began(self, call: Any) -> "Traced | Unsampled":
@@ -132,11 +143,7 @@ class OpenTelemetry(SamplingObserver):
         parent = self._parent_of(call)
         if parent is None and not self._coin.flip():
             return Unsampled(began)
-        links: tuple[Link, ...] = ()
-        ambient = trace.get_current_span().get_span_context()
-        if self._is_server and ambient.is_valid:
-            links = (Link(ambient),)  # such as the HTTP request's
-        return self._begin(call, parent, links, began)
+        return self._begin(call, parent, self._ambient(), began)
 
     def _parent_of(self, call: Any) -> Context | None:
         """Return the context that a call belongs to; None for one that begins a trace."""
@@ -151,28 +158,42 @@ class OpenTelemetry(SamplingObserver):
     ) -> Traced:
         method, attributes = call.method, self._attributes_of(call)
         name = attributes.get(NAMES.get(method, ""))
+        title = method if name is None else f"{method} {name}"
+        if parent is None:
+            span = self._coin.start_span(title, self._kind, attributes, links)
+            return Traced(span, context_of(span), attributes, began)
         span = self._tracer.start_span(
-            method if name is None else f"{method} {name}",
-            Context() if parent is None else parent,
-            self._kind,
-            attributes=attributes,
-            links=links,
+            title, parent, self._kind, attributes=attributes, links=links
         )
-        return Traced(span, trace.set_span_in_context(span, parent or Context()), attributes, began)
+        return Traced(span, trace.set_span_in_context(span, parent), attributes, began)
 
     def _attributes_of(self, call: Any) -> Attributes:
-        method, params = call.method, call.params
-        found: Attributes = {"mcp.method.name": method, **self._server}
-        key = NAMES.get(method)
-        if key is not None and (self._knows is None or self._knows(method, params.name)):
-            found[key] = params.name
-        if method == "tools/call":
-            found["gen_ai.operation.name"] = "execute_tool"
-        self._describe_wire(found, *self._travels_of(call))
+        method, name = call.method, ""
+        if method in NAMES:
+            named: str = call.params.name
+            if self._knows is None or self._knows(method, named):
+                name = named
+        what = method, name, *self._travels_of(call)
+        found = self._described.get(what)
+        if found is None:
+            found = self._describe(*what)
+        found = found.copy()
         if self._is_server:
             self._describe_caller(found, call)
         if self._telemetry.contents:
             self._add_contents(found, call)
+        return found
+
+    def _describe(self, method: str, name: str, version: str, medium: str) -> Attributes:
+        """Return the attributes that all calls of a tool have, and remember those of a few tools."""
+        found: Attributes = {"mcp.method.name": method, **self._server}
+        if name:
+            found[NAMES[method]] = name
+        if method == "tools/call":
+            found["gen_ai.operation.name"] = "execute_tool"
+        self._describe_wire(found, version, medium)
+        if len(self._described) < MAX_SERIES:
+            self._described[method, name, version, medium] = found
         return found
 
     def _describe_caller(self, found: Attributes, call: Any) -> None:
@@ -211,7 +232,7 @@ class OpenTelemetry(SamplingObserver):
             otel_context.attach(began.context)
 
     def call_meta(self, began: "Traced | Unsampled") -> dict[str, str]:
-        """Return what tells the server which span the request belongs to."""
+        """Return the members of `_meta` that tell the server which span the request belongs to."""
         carrier: dict[str, str] = {}
         propagate.inject(carrier, began.context)
         return carrier
@@ -276,13 +297,48 @@ class OpenTelemetry(SamplingObserver):
             return name
         return name if self._knows is not None and self._knows(call.method, name) else OTHER
 
-    def message_answered(
-        self, method: str, seconds: float, code: int | None, size: int, wire: str
-    ) -> None:
-        """Record the time of a request that was answered without a call. It has no span."""
+    def message_answered(self, message: AnsweredMessage) -> None:
+        """Make a span of a request that was answered without a call, and record its time."""
+        method = known_method(message.method)
+        error = None if message.code is None else str(message.code)
+        context = Context()
+        if self._telemetry.traces:
+            meta = message.meta
+            parent = propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
+            if parent is not None or self._coin.flip():
+                context = self._span_of_message(message, method, error, parent or context)
         if self._durations is not None and self._durations.are_recorded:
-            error = None if code is None else str(code)
-            self._durations.call(seconds, (known_method(method), ""), error, ("", wire), Context())
+            travels = "", message.wire
+            self._durations.call(message.seconds, (method, ""), error, travels, context)
+
+    def _span_of_message(
+        self, message: AnsweredMessage, method: str, error: str | None, parent: Context
+    ) -> Context:
+        """Export the span of a request that was answered, and return its context."""
+        attributes: Attributes = {"mcp.method.name": method}
+        self._describe_wire(attributes, "", message.wire)
+        if message.id is not None:
+            attributes["jsonrpc.request.id"] = str(message.id)[:_LONGEST_ID]
+        if error is not None:
+            attributes |= {"error.type": error, "rpc.response.status_code": error}
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            method,
+            parent,
+            self._kind,
+            attributes=attributes,
+            links=self._ambient(),
+            start_time=ended - int(message.seconds * 1e9),
+        )
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(ended)
+        return trace.set_span_in_context(span, parent)
+
+    def _ambient(self) -> tuple[Link, ...]:
+        """Return a link from a server's span to the span around it, such as the HTTP request's."""
+        ambient = trace.get_current_span().get_span_context()
+        return (Link(ambient),) if self._is_server and ambient.is_valid else ()
 
     # Questions of servers
 
@@ -305,7 +361,7 @@ class OpenTelemetry(SamplingObserver):
         return QuestionSpan(span, context, began, token)
 
     def question_meta(self, began: "QuestionSpan | None") -> dict[str, str]:
-        """Return what tells the client which span the question belongs to."""
+        """Return the members of `_meta` that tell the client which span the question belongs to."""
         carrier: dict[str, str] = {}
         if began is not None:
             propagate.inject(carrier, began.context)
@@ -353,14 +409,14 @@ class OpenTelemetry(SamplingObserver):
 
 
 def _current_meta() -> dict[str, str]:
-    """Return what tells another process which span is the current one."""
+    """Return the members of `_meta` that tell another process which span is the current one."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return carrier
 
 
 def _enter(service: str, meta: Mapping[str, Any]) -> None:
-    """Make the span that another process has named the current one."""
+    """Make the span that another process named the current one here."""
     set_up(service)  # this process may have been forked before the server had set it up
     otel_context.attach(propagate.extract(meta, Context(), _GETTER))
 

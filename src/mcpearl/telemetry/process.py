@@ -1,4 +1,4 @@
-"""What the system says about this process: memory, processor time, open files."""
+"""Memory, processor time and open files of this process, as the system reports them."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ _STATM, _FILES = Path("/proc/self/statm"), Path("/proc/self/fd")
 
 
 def process_gauges() -> dict[str, dict[str, float]]:
-    """Return the numbers of this process, by metric; without those that the system does not tell."""
+    """Return the numbers of this process by metric, as far as the system reports them."""
     spent = os.times()
     found = {"process_cpu_seconds": spent.user + spent.system, "processes": 1.0}
     try:

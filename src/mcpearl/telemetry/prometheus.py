@@ -15,7 +15,7 @@ from msgspec import Struct
 from mcpearl.telemetry.metrics import BOUNDS, Key, MetricsSnapshot, Numbers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SLICE = 40  # series that are rendered before others have their turn
+_SLICE = 40  # series that are rendered before the event loop goes on
 _LES = (*(f'le="{bound:g}"' for bound in BOUNDS), 'le="+Inf"')
 _OPERATION = "mcp_server_operation_duration_seconds"
 _SESSION = "mcp_server_session_duration_seconds"
@@ -85,9 +85,7 @@ METRICS: dict[str, Metric] = {
         "mcpearl_ready", "gauge", "Processes that are ready, as far as is known without checks."
     ),
     "tasks_": Metric("mcpearl_tasks", "gauge", "Tasks of these processes.", "state"),
-    "lag": Metric(
-        "mcpearl_loop_lag_seconds", "gauge", "How late the event loop comes round to its timers."
-    ),
+    "lag": Metric("mcpearl_loop_lag_seconds", "gauge", "How late the event loop runs its timers."),
     "lag_max": Metric(
         "mcpearl_loop_lag_max_seconds", "gauge", "The same, at worst within the last minute."
     ),

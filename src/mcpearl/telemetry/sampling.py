@@ -1,11 +1,11 @@
-"""Calls that are not sampled, which are most of them where traces are sampled: they cost next to nothing.
+"""Sampling of traces, decided before the SDK is asked, so that calls without a span cost next to nothing.
 
-The SDK decides for each span whether it is sampled, which takes longer than a short call. Where it
-samples a share of the traces, the same decision is made here first, with the same trace id.
+The SDK decides for each span whether it is sampled, which takes a third as long as a short call. Where it
+samples a share of the traces by their id, the same decision is made here first, with the same id.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from math import log
@@ -14,29 +14,32 @@ from typing import Any
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
 from mcpearl.runtime.observer import Stretch
+from mcpearl.telemetry.durations import Attributes
+from mcpearl.telemetry.light_spans import DrawnIds, LightSpans, light_spans
 
-_SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # its key in a context
+_SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # key of the span
 
 
-STRETCH = 64  # calls for which is decided at once
+STRETCH = 256  # calls that are decided on at once
 
 
 class Coin:
-    """Decides whether a call that begins a trace gets a span.
+    """Decides whether a call that begins a trace gets a span, and begins it.
 
     Args:
         tracer: Makes the spans.
     """
 
-    __slots__ = ("_ids", "_looked", "_rarity", "_rate", "_tracer", "bound")
+    __slots__ = ("_ids", "_light", "_looked", "_rarity", "_rate", "_tracer", "bound")
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
         self._looked = False
-        self._ids = _Drawn(None)
+        self._ids = DrawnIds(None)
+        self._light: LightSpans | None = None
         self._rate = 1.0
         self._rarity = 0.0  # the logarithm of the share that is not sampled
         self.bound: int | None = None
@@ -46,7 +49,7 @@ class Coin:
         """Whether a span is to be made; the SDK may still decide that it is not recorded."""
         if not self._knows_the_rate():
             return True
-        if self._ids.low is not None:
+        if self._ids.trace_id is not None:
             return True  # the span of the last draw is still to be made
         if random.random() >= self._rate:
             return False
@@ -54,9 +57,9 @@ class Coin:
         return True
 
     def misses(self) -> int:
-        """Return how many calls in a row get no span, `STRETCH` at most; then one does, if it is fewer.
+        """Return how many calls in a row get no span. If it is fewer than `STRETCH`, the next one does.
 
-        That is one draw for all of them, with the chance that each would have had by itself.
+        This is one draw for all of them; each has the same chance as if it were drawn by itself.
         """
         if not self._knows_the_rate():
             return 0
@@ -67,7 +70,18 @@ class Coin:
     def win(self) -> None:
         """Draw the id of a trace that is sampled."""
         if self.bound:
-            self._ids.low = random.randrange(self.bound)
+            low = random.getrandbits(64) % self.bound
+            self._ids.trace_id = (random.getrandbits(64) or 1) << 64 | low
+
+    def start_span(
+        self, name: str, kind: SpanKind, attributes: Attributes, links: Sequence[Link]
+    ) -> trace.Span:
+        """Begin the span of a call that begins a trace."""
+        if self._light is not None and not links:
+            light = self._light.start(name, kind, attributes)
+            if light is not None:
+                return light
+        return self._tracer.start_span(name, Context(), kind, attributes=attributes, links=links)
 
     def _knows_the_rate(self) -> bool:
         if self.bound is None and not self._looked:
@@ -84,32 +98,12 @@ class Coin:
         root = getattr(sampler, "_root", sampler)
         bound, rate = getattr(root, "bound", None), getattr(root, "rate", 1)
         if isinstance(bound, int) and rate < 1 and hasattr(tracer, "id_generator"):
-            self._ids = _Drawn(tracer.id_generator)
+            self._ids = DrawnIds(tracer.id_generator)
             tracer.id_generator = self._ids
             self.bound, self._rate = bound, rate
             self._rarity = log(1.0 - rate)
-
-
-class _Drawn:
-    """Trace ids whose lower half was drawn when the sampling was decided."""
-
-    __slots__ = ("_ids", "low")
-
-    def __init__(self, ids: Any) -> None:
-        self._ids = ids
-        self.low: int | None = None
-
-    def generate_span_id(self) -> int:
-        return int(self._ids.generate_span_id())
-
-    def generate_trace_id(self) -> int:
-        low, self.low = self.low, None
-        if low is None:
-            return int(self._ids.generate_trace_id())
-        return (random.getrandbits(64) or 1) << 64 | low
-
-    def is_trace_id_random(self) -> bool:
-        return True
+            if type(root).__name__ == "TraceIdRatioBased":  # others may add attributes
+                self._light = light_spans(tracer, self._ids)
 
 
 class Unsampled(Context):
@@ -142,7 +136,7 @@ class Unsampled(Context):
 
 
 class _PassedBy(Context):
-    """The context of all calls that are not followed: each gets one of its own when it is looked at."""
+    """The context of all calls that are not followed. A call that reads it gets one of its own."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value of the call's own context."""
@@ -162,7 +156,7 @@ _PASSED_BY = _PassedBy()
 
 
 def passing_by() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    """Return what makes the current context that of calls that are not sampled, and what ends that."""
+    """Return two functions: one marks the current context as not sampled, the other removes the mark."""
     runtime = getattr(otel_context, "_RUNTIME_CONTEXT", None)
     variable = getattr(runtime, "_current_context", None)  # of the usual one, which is faster
     if isinstance(variable, ContextVar):
@@ -171,10 +165,10 @@ def passing_by() -> tuple[Callable[[], Any], Callable[[Any], object]]:
 
 
 class Draws(Stretch):
-    """Which calls of a connection get a span: decided for many of them at once, and for each its own way.
+    """Says which calls of a connection get a span. It is decided for many of them at once.
 
     Args:
-        coin: Says for how many in a row there is none.
+        coin: Says how many calls in a row get none.
         follows_all: Whether every call is followed for another reason.
     """
 
@@ -184,7 +178,7 @@ class Draws(Stretch):
         super().__init__()
         self._coin = coin
         self._follows_all = follows_all
-        self._wins = False  # whether the call after those that are left gets one
+        self._wins = False  # whether the call after the remaining ones gets a span
 
     def follows(self, call: Any) -> bool:
         """Whether a call gets a span, belongs to a trace, or is followed for another reason."""
@@ -207,7 +201,7 @@ class Draws(Stretch):
 
 
 class Untraced(Stretch):
-    """Where there are no traces: calls are followed if their time is recorded."""
+    """Follows calls if their time is recorded, where traces are off."""
 
     __slots__ = ("_follows_all",)
 
@@ -223,6 +217,11 @@ class Untraced(Stretch):
 def has_trace(meta: Any) -> bool:
     """Whether the `_meta` of a request says which trace it belongs to."""
     return bool(meta) and ("traceparent" in meta or "baggage" in meta)
+
+
+def context_of(span: trace.Span) -> Context:
+    """Return the context that holds a span and nothing else."""
+    return Context({_SPAN: span})
 
 
 def _unsampled_span() -> NonRecordingSpan:

@@ -48,7 +48,7 @@ def set_up(service: str) -> None:
 
 
 def _configurator() -> Callable[[], None] | None:
-    """Return what sets up the SDK from the environment: that of a distribution, or the SDK's own."""
+    """Return what sets up the SDK from the environment: a distribution's function, or the SDK's own."""
     for found in importlib.metadata.entry_points(group="opentelemetry_configurator"):
         configurator = found.load()()
         return lambda: configurator.configure()
@@ -65,7 +65,7 @@ def _is_set_up() -> bool:
 
 
 def _complete_environment(service: str) -> None:
-    """Set what the specification has as defaults, and the SDK alone has not."""
+    """Set the defaults of the specification that the SDK does not set itself."""
     defaults = {
         "OTEL_SERVICE_NAME": service,
         "OTEL_TRACES_EXPORTER": "otlp",
@@ -85,7 +85,7 @@ def _has(module: str) -> bool:
 
 
 def left_to_flush() -> Callable[[], None] | None:
-    """Return what exports what is left, for a few seconds at most; None if the SDK is not set up."""
+    """Return a function that exports the rest within a few seconds; None if the SDK is not set up."""
     providers: tuple[Any, ...] = (trace.get_tracer_provider(), metrics.get_meter_provider())
     flushes = [each.force_flush for each in providers if hasattr(each, "force_flush")]
     return partial(_flush, flushes) if flushes else None

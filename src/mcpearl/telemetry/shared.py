@@ -1,4 +1,4 @@
-"""Numbers of all workers in one place: memory that was mapped before they were forked.
+"""The numbers of all workers, in memory that was mapped before they were forked.
 
 Each worker has a place of its own, in which it leaves its snapshot once a second; the worker that is
 asked adds them up. A place outlives its worker: the next one goes on counting from there. A place has two
@@ -15,7 +15,7 @@ from mcpearl.runtime import clock
 from mcpearl.telemetry.metrics import MetricsSnapshot
 
 HALF = 2 * 1024 * 1024  # bytes of a snapshot at most; memory is used only as far as it is written
-_FRESH = 5.0  # seconds after which a worker that does not write is taken for gone
+_FRESH = 5.0  # seconds without a snapshot after which a worker counts as gone
 _HEAD = struct.Struct("<IId")  # length, checksum, time of writing
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(MetricsSnapshot)

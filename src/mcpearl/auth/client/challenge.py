@@ -1,8 +1,8 @@
 """Parses `WWW-Authenticate`: what a server demands after it refused a request.
 
 The header is a list of challenges, each a scheme with parameters (RFC 9110, section 11.6.1). Nothing
-a server writes there makes reading fail: what is not a challenge is passed over, in time linear in
-the header.
+a server writes there makes reading fail: everything that is not a challenge is skipped, in time linear
+in the header.
 """
 
 import re

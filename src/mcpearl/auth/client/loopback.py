@@ -22,7 +22,7 @@ _PATH = "/callback"
 _MAX_HEAD = 16 * 1024
 _MAX_CONNECTIONS = 16
 _PATIENCE = 5.0  # seconds for a whole request to arrive
-_LAST_WORDS = 60.0  # seconds the browser waits for the outcome of the login
+_LAST_WORDS = 60.0  # seconds that the browser waits for the outcome of the login
 _PARTING = 2.0  # seconds for the page to reach the browser
 _ONCE = ("code", "state", "iss", "error", "error_description")
 

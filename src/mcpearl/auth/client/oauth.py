@@ -314,7 +314,7 @@ class _AuthorizationRequest(NamedTuple):
         if self.scopes:
             query["scope"] = " ".join(self.scopes)
         if OFFLINE in self.scopes:
-            query["prompt"] = "consent"  # OpenID Connect gives no refresh token without
+            query["prompt"] = "consent"  # OpenID Connect issues no refresh token without it
         endpoint = inert(place.server.authorization_endpoint or "")
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 

@@ -24,7 +24,7 @@ logger = logging.getLogger("mcpearl.auth")
 _HTTP1 = ["http/1.1"]
 _RESERVED = ":/?#[]@!$&'()*+,;="
 _URL = re.compile(rf"[A-Za-z0-9\-._~%{re.escape(_RESERVED)}]+")  # RFC 3986
-_OF_SHELLS = "$'()"  # legal in an address, and what a command line would make something else of
+_OF_SHELLS = "$'()"  # legal in a URL, but special on a command line
 MAX_TIME = 15.0  # seconds for one exchange with an authorization server
 
 
@@ -116,7 +116,7 @@ class Web:
             logger.warning("the authorization endpoint %r is not opened", bare(url))
             raise AuthorizationFailed(
                 f"the authorization endpoint {bare(url)!r} is not opened in the browser: "
-                "it has to be a public https:// address, of the characters addresses are made of"
+                "it has to be a public https:// URL without characters that URLs cannot contain"
             )
 
     def _may_be_shown(self, url: str) -> bool:
@@ -144,7 +144,7 @@ def _is_private(host: str) -> bool:
 
 
 def inert(url: str) -> str:
-    """Return an address that a command line takes as one word, whatever its quoting."""
+    """Return a URL that a command line takes as one word, however it is quoted."""
     return quote(url, safe="%" + "".join(set(_RESERVED) - set(_OF_SHELLS)))
 
 

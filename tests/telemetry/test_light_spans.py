@@ -1,0 +1,169 @@
+"""Spans of sampled calls: what is exported is what the SDK would have exported."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
+
+from mcpearl import Client, Server
+from mcpearl.telemetry.light_spans import LightSpan
+
+ALMOST_ALL = 1 - 1e-12
+Provide = Callable[..., tuple[TracerProvider, InMemorySpanExporter]]
+
+
+@pytest.fixture
+def provide(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provide]:
+    """What makes a provider that only this test has."""
+    made: list[TracerProvider] = []
+
+    def make(
+        sampler: Sampler, limits: SpanLimits | None = None
+    ) -> tuple[TracerProvider, InMemorySpanExporter]:
+        exporter = InMemorySpanExporter()
+        provider = TracerProvider(sampler=sampler, span_limits=limits, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+        made.append(provider)
+        return provider, exporter
+
+    yield make
+    for provider in made:
+        provider.shutdown()
+
+
+def make_app(seen: list[trace.Span], touch: Callable[[trace.Span], None] | None = None) -> Server:
+    app = Server("traced", telemetry=True)
+
+    @app.tool
+    def work() -> str:
+        span = trace.get_current_span()
+        seen.append(span)
+        if touch is not None:
+            touch(span)
+        return threading.current_thread().name
+
+    @app.tool
+    async def fail() -> str:
+        seen.append(trace.get_current_span())
+        raise ValueError("no")
+
+    return app
+
+
+async def call_both(app: Server) -> None:
+    async with Client(app, telemetry=False, protocol="2025-11-25") as client:
+        await client.call_tool("work")
+        await client.call_tool("fail")
+
+
+def read(exporter: InMemorySpanExporter, name: str) -> Any:
+    (span,) = (each for each in exporter.get_finished_spans() if each.name == name)
+    return span
+
+
+def described(span: Any) -> dict[str, Any]:
+    """Return all that is exported of a span but its ids and times."""
+    return {
+        "name": span.name,
+        "kind": span.kind,
+        "parent": span.parent,
+        "attributes": dict(span.attributes),
+        "events": span.events,
+        "links": span.links,
+        "status": (span.status.status_code, span.status.description),
+        "scope": span.instrumentation_scope,
+        "flags": span.context.trace_flags,
+        "dropped": (span.dropped_attributes, span.dropped_events, span.dropped_links),
+    }
+
+
+async def test_a_light_span_is_exported_as_one_of_the_sdk(provide: Provide) -> None:
+    found = []
+    for sampler in (ParentBased(TraceIdRatioBased(ALMOST_ALL)), ParentBased(ALWAYS_ON)):
+        provider, exporter = provide(sampler)
+        seen: list[trace.Span] = []
+        await call_both(make_app(seen))
+        assert [isinstance(each, LightSpan) for each in seen] == [
+            sampler._root is not ALWAYS_ON
+        ] * 2
+        spans = [read(exporter, f"tools/call {name}") for name in ("work", "fail")]
+        assert all(each.resource is provider.resource for each in spans)
+        assert all(each.start_time < each.end_time for each in spans)
+        for each, exported in zip(seen, spans, strict=True):
+            assert each.get_span_context().span_id == exported.context.span_id
+        found.append([described(each) for each in spans])
+    assert found[0] == found[1]
+
+
+async def test_a_span_that_a_handler_touches_becomes_one_of_the_sdk(provide: Provide) -> None:
+    """In a thread of its own, which draws no id of another span."""
+    _, exporter = provide(ParentBased(TraceIdRatioBased(ALMOST_ALL)))
+
+    def touch(span: trace.Span) -> None:
+        span.set_attribute("own", [1, 2])
+        span.set_attributes({"more": True})
+        span.add_event("happened", {"n": 1})
+        span.add_link(trace.SpanContext(5, 6, is_remote=True))
+        span.record_exception(ValueError("handled"))
+        span.update_name("renamed")
+        assert span.is_recording()
+        assert span.attributes["mcp.method.name"] == "tools/call"  # type: ignore[attr-defined]
+
+    seen: list[trace.Span] = []
+    await call_both(make_app(seen, touch))
+    span = read(exporter, "renamed")
+    assert span.attributes["own"] == (1, 2)
+    assert span.attributes["more"] is True
+    assert span.attributes["gen_ai.tool.name"] == "work"
+    assert [each.name for each in span.events] == ["happened", "exception"]
+    assert [each.context.span_id for each in span.links] == [6]
+    assert span.context == seen[0].get_span_context()
+    assert span.parent is None
+    assert span.start_time < span.events[0].timestamp < span.end_time
+    assert not seen[0].is_recording()
+    seen[0].end()
+    assert read(exporter, "renamed") is span, "a span ends once"
+
+
+async def test_processors_and_limits_that_look_at_spans_get_those_of_the_sdk(
+    provide: Provide,
+) -> None:
+    class Marks(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            span.set_attribute("marked", True)
+
+    ratio = ParentBased(TraceIdRatioBased(ALMOST_ALL))
+    provider, exporter = provide(ratio)
+    seen: list[trace.Span] = []
+    app = make_app(seen)
+    async with Client(app, telemetry=False) as client:
+        await client.call_tool("work")
+        provider.add_span_processor(Marks())
+        await client.call_tool("work")
+    assert [isinstance(each, LightSpan) for each in seen] == [True, False]
+    calls = [each for each in exporter.get_finished_spans() if each.name == "tools/call work"]
+    assert ["marked" in (each.attributes or {}) for each in calls] == [False, True]
+
+    _, exporter = provide(ratio, SpanLimits(max_span_attribute_length=3))
+    await call_both(make_app(seen))
+    assert read(exporter, "tools/call work").attributes["gen_ai.tool.name"] == "wor"
+
+
+async def test_a_sampler_of_the_application_is_asked(provide: Provide) -> None:
+    class Tags(TraceIdRatioBased):
+        def should_sample(self, *args: Any, **named: Any) -> Any:
+            found = super().should_sample(*args, **named)
+            found.attributes = {**(found.attributes or {}), "tagged": True}
+            return found
+
+    _, exporter = provide(Tags(ALMOST_ALL))
+    seen: list[trace.Span] = []
+    await call_both(make_app(seen))
+    assert read(exporter, "tools/call work").attributes["tagged"] is True

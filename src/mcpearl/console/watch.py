@@ -192,11 +192,6 @@ class LiveWatch(FastObserver):
         return fresh, missed
 
 
-def percentile(times: list[float], share: float) -> float:
-    """Return the duration that so many of the sorted ones do not exceed; 0 if there are none."""
-    return times[min(int(share * len(times)), len(times) - 1)] if times else 0.0
-
-
 def name_of(call: Call) -> str | None:
     """Return the tool, prompt or URI that a call is about."""
     name = getattr(call.params, "name", None) or getattr(call.params, "uri", None)

@@ -145,8 +145,6 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
         super().__post_init__()
         check_port(self.port)
         check_workers(self.workers)
-        if self.console and self.workers != 1:
-            raise Unusable("a console shows one process: use it with `workers=1`")
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.

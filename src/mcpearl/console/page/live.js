@@ -179,9 +179,9 @@ export class LiveView {
   // Tables
 
   // A column for the worker, where there are several.
-  head(names) { return head(this.several ? [...names.slice(0, 1), "!Worker", ...names.slice(1)] : names); }
+  head(names) { return head(this.several ? [...names.slice(0, 1), "Worker", ...names.slice(1)] : names); }
 
-  worker(row) { return this.several ? num(row.worker) : null; }
+  worker(row) { return this.several ? h("td", {}, row.worker) : null; }
 
   showSessions({ rows, all }) {
     fill(this.sessions, rows.length ? h("table", {},
@@ -286,7 +286,7 @@ export class LiveView {
 
   showCalls() {
     const rows = this.calls.filter((call) => this.shown(call)).slice(0, 100);
-    fill(this.headings, h("tr", {}, headings(["~Time", "Call", ...(this.several ? ["!Worker"] : []), "~Client", "Session", "~Trace", "Outcome", "!Took", "~!Size"])));
+    fill(this.headings, h("tr", {}, headings(["~Time", "Call", ...(this.several ? ["Worker"] : []), "~Client", "Session", "~Trace", "Outcome", "!Took", "~!Size"])));
     fill(this.rows, rows.length ? rows.map((call) => this.callRow(call)) : h("tr", {}, h("td", { colspan: 9, class: "empty" }, "No calls yet.")));
   }
 

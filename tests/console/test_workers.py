@@ -26,6 +26,11 @@ from tests.waiting import eventually
 
 APP = Path(__file__).with_name("worker_app.py")
 WORKERS = 3
+OWN = """
+new Promise((done) => import("./link.js").then((m) => m.on("sessions", (event) => {
+  if (event.rows.some((row) => row.wire === "memory")) done(event.worker);
+})))
+"""
 MERGING = """
 import("./merging.js").then((m) => {
   const quiet = {
@@ -343,6 +348,23 @@ async def test_workers_in_a_browser(browser: Browser, dark: bool, tmp_path: Path
         assert [
             each for each in await browser.problems() if not any(a in each for a in allowed)
         ] == []
+
+
+async def test_a_worker_that_hangs_is_shown_as_silent(browser: Browser):
+    async with machine() as crew:
+        await browser.open(f"{crew.base}#key={KEY}")
+        await browser.wait("#phase.good")
+        await browser.wait("[aria-label=Workers] >> text=/worker 2: process/")
+        pids = await browser.texts("[aria-label=Workers] .chip")
+        own = await browser.evaluate(OWN)
+        victim = next(number for number in range(WORKERS) if number != own)
+        pid = int(pids[victim].split()[-1])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await browser.wait(f"[aria-label=Workers] >> text=/worker {victim}: process .* silent/")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await browser.wait(f"[aria-label=Workers] >> text=/worker {victim}: process [0-9]+$/")
 
 
 async def _workers_of(browser: Browser, rows: str, column: int) -> bool:

@@ -28,7 +28,7 @@ class SendRequest(Action, tag="ask"):
 
 
 class CancelRequest(Action, tag="cancel"):
-    """Give up a request."""
+    """Cancel a request."""
 
     id: int
 

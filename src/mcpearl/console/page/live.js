@@ -44,7 +44,8 @@ export class LiveView {
     this.rows = h("tbody", {});
     this.missed = h("span", { class: "soft" });
     this.choice = h("select", { id: "worker", change: () => this.choose(this.choice.value) });
-    this.crew = h("div", { class: "row crew", hidden: true, role: "group", "aria-label": "Workers" });
+    this.chips = h("div", { class: "row" });
+    this.crew = h("div", { class: "row crew", hidden: true, role: "group", "aria-label": "Workers" }, h("label", {}, "Show ", this.choice), this.chips);
     this.element = h("div", {}, this.crew,
       h("div", { class: "charts" }, Object.values(this.charts).map((each) => each.element)),
       h("div", { class: "grid" },
@@ -105,8 +106,11 @@ export class LiveView {
 
   showCrew() {
     if (!this.several) return;
-    fill(this.crew, h("label", {}, "Show ", this.choice), [...this.workers].map(([number, each]) =>
-      h("span", { class: `chip ${each.up ? "good" : "bad"}` }, `worker ${number}: ${each.up ? `process ${each.pid}` : "not there"}${each.restarts ? `, replaced ${each.restarts}×` : ""}`)));
+    fill(this.chips, [...this.workers].map(([number, each]) => {
+      const late = each.up && each.heard && Date.now() - each.heard > LATE;
+      const state = !each.up ? "not there" : late ? `process ${each.pid}, silent` : `process ${each.pid}`;
+      return h("span", { class: `chip ${!each.up ? "bad" : late ? "warn" : "good"}` }, `worker ${number}: ${state}${each.restarts ? `, replaced ${each.restarts}×` : ""}`);
+    }));
   }
 
   keep(kind, event) {
@@ -132,6 +136,7 @@ export class LiveView {
     known.heard = Date.now();
     if ((event.worker ?? null) !== this.own) return; // one point of the charts for each pulse of our own
     const pulses = [...this.workers.values()].filter((each) => each.pulse && Date.now() - each.heard < LATE).map((each) => each.pulse);
+    this.showCrew();
     this.history.push(pulses);
     if (this.history.length > POINTS) this.history.shift();
     this.draw(pulses);

@@ -133,9 +133,7 @@ def make_pages(server: "Server", http: Http, console: Site | None) -> Pages | No
     return Pages(routes, server.in_thread, Health(server, http.health).answer, console)
 
 
-def make_console(
-    server: "Server", http: Http, siblings: "Siblings | None" = None
-) -> Site | None:
+def make_console(server: "Server", http: Http, siblings: "Siblings | None" = None) -> Site | None:
     """Return the console of a wire; None if it has none."""
     if not http.console:
         return None

@@ -317,14 +317,12 @@ async def test_workers_in_a_browser(browser: Browser, dark: bool, tmp_path: Path
                 await client.call_tool("where")
             for number in range(WORKERS):
                 await browser.wait(f"[aria-label='Supervision tree'] >> text=worker {number}")
-            calls = "[aria-label='Last calls'] >> tbody >> tr"
-            await eventually(lambda: _workers_of(browser, calls, 2))
+            await eventually(lambda: shows(browser, "Last calls", 2, {"0", "1", "2"}))
             # One worker alone
             await browser.select("#worker", "1")
             await browser.wait("[aria-label='Supervision tree'] >> text=worker 0", "detached")
-            sessions = "[aria-label='Clients and sessions'] >> tbody >> tr"
-            assert {row.split("\t")[1] for row in await browser.texts(sessions)} == {"1"}
-            assert {row.split("\t")[2] for row in await browser.texts(calls)} == {"1"}
+            await eventually(lambda: shows(browser, "Clients and sessions", 1, {"1"}))
+            await eventually(lambda: shows(browser, "Last calls", 2, {"1"}))
             await browser.select("#worker", "")
             await browser.wait("[aria-label='Supervision tree'] >> text=worker 0")
             # A call, stopped in the worker that has it
@@ -367,9 +365,11 @@ async def test_a_worker_that_hangs_is_shown_as_silent(browser: Browser):
         await browser.wait(f"[aria-label=Workers] >> text=/worker {victim}: process [0-9]+$/")
 
 
-async def _workers_of(browser: Browser, rows: str, column: int) -> bool:
-    shown = [row.split("\t") for row in await browser.texts(rows)]
-    return {row[column] for row in shown if len(row) > column} == {"0", "1", "2"}
+async def shows(browser: Browser, table: str, column: int, expected: set[str]) -> bool:
+    """Whether a column has these values. It is read at once: rows are replaced as events come."""
+    rows = f"document.querySelectorAll(`[aria-label='{table}'] tbody tr`)"
+    found = await browser.evaluate(f"[...{rows}].map((row) => row.cells[{column}]?.textContent)")
+    return set(found) == expected
 
 
 async def test_figures_of_workers_are_merged(browser: Browser):

@@ -6,6 +6,7 @@ import { act, on } from "./link.js";
 import { joinRows, mergeBounds, mergePulses, mergeTasks } from "./merging.js";
 
 const KEPT = 500;
+const BETWEEN = 500; // milliseconds from one drawing to the next
 const LATE = 4000; // milliseconds without a sign of a worker after which it is not counted
 const rate = (n) => n >= 1000 ? `${(n / 1000).toFixed(1)} k/s` : `${n.toFixed(n < 10 ? 1 : 0)} /s`;
 const whole = (n) => String(Math.round(n));
@@ -18,6 +19,8 @@ export class LiveView {
     this.history = []; // the last pulses of all workers
     this.chosen = ""; // the one that is shown; empty for all
     this.stale = new Set(); // the parts to be drawn again
+    this.drawing = null; // the timer for that
+    this.drawnAt = 0;
     this.calls = [];
     this.paused = false;
     this.opened = new Set();
@@ -59,8 +62,7 @@ export class LiveView {
     on("hello", (event) => this.begin(event));
     on("worker", (event) => this.showWorker(event));
     on("pulse", (event) => this.pulse(event));
-    for (const kind of Object.keys(PARTS)) on(kind, (event) => this.keep(kind, event));
-    on("calls", (event) => this.addCalls(event));
+    for (const kind of Object.keys(PARTS)) on(kind, (event) => kind === "calls" ? this.addCalls(event) : this.keep(kind, event));
   }
 
   // Workers. Without any, there is one source of events, whose number is null.
@@ -120,13 +122,19 @@ export class LiveView {
     this.redraw(kind);
   }
 
+  // Draws parts again, at most twice a second however many workers there are: a row that is replaced all the
+  // time cannot be clicked.
   redraw(kind) {
-    if (!this.stale.size) requestAnimationFrame(() => {
-      const kinds = [...this.stale];
-      this.stale.clear();
-      for (const each of kinds) PARTS[each](this, this.last(each));
-    });
     this.stale.add(kind);
+    this.drawing ??= setTimeout(() => this.drawStale(), Math.max(0, this.drawnAt + BETWEEN - Date.now()));
+  }
+
+  drawStale() {
+    const kinds = [...this.stale];
+    this.stale.clear();
+    this.drawing = null;
+    this.drawnAt = Date.now();
+    for (const each of kinds) PARTS[each](this, this.last(each));
   }
 
   pulse(event) {
@@ -277,7 +285,7 @@ export class LiveView {
     this.calls = rows.map((row) => ({ ...row, worker })).concat(this.calls).sort((one, other) => other.at - one.at).slice(0, KEPT);
     const all = [...this.workers].reduce((total, [number, each]) => total + (this.wants(number) && each.missed || 0), 0);
     this.missed.textContent = all ? `${all} more in this second` : "";
-    if (!this.paused) this.showCalls();
+    this.redraw("calls");
   }
 
   shown(call) {
@@ -324,6 +332,7 @@ const PARTS = {
   tasks: (view, events) => { if (events.length || !view.tasksCard.hidden) view.showTasks(mergeTasks(events)); },
   upstreams: (view, events) => { if (events.length || !view.upstreamsCard.hidden) view.showUpstreams(joinRows(events)); },
   bounds: (view, events) => view.showBounds(mergeBounds(events)),
+  calls: (view) => { if (!view.paused) view.showCalls(); },
 };
 
 function indented(text) {

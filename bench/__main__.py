@@ -11,6 +11,7 @@ import msgspec
 from bench import (
     auth,
     components,
+    console,
     frames,
     gateway,
     http,
@@ -47,6 +48,7 @@ PARTS = {
     "machines": machines.run,
     "scene": scene.run,
     "telemetry": telemetry.run,
+    "console": console.run,
     "receipts": receipts.run,
     "auth": auth.run,
     "components": components.run,

@@ -41,6 +41,7 @@ GROUPS = {
     "limits": "Limits",
     "machines": "Many machines",
     "telemetry": "Telemetry, of everything off",
+    "console": "Console, of none",
     "receipts": "Receipts",
     "components": "Components",
     "import": "Import",

@@ -42,6 +42,17 @@ def test_snippet(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         asyncio.run(names["main"]())
 
 
+def test_no_snippet_escapes_these_tests():
+    """Each block of Python has the one form that is found here, on a page that is looked at."""
+    looked_at = {*PAGES, *WALKS, ROOT / "README.md"}
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        blocks = re.findall(
+            r"^\s*(?:```|~~~|:::).*\bpy(?:thon|con)?\b.*$", page.read_text(), re.MULTILINE
+        )
+        assert len(blocks) == len(snippets(page)), (page.name, blocks)
+        assert not blocks or page in looked_at, page.name
+
+
 FILE = re.compile(r"^In `([\w.]+\.py)`:\n\n```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SCREEN = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 

@@ -58,7 +58,7 @@ def test_files_beside_a_server_do_not_stand_in_for_modules(tmp_path: Path):
         ("x = 1", "", "has no `Server` at its top level"),
         ("a = Server('a')\nb = Server('b')", "", "has several servers: a, b"),
         ("app = Server('a')", ":ap", "has no 'ap'; did you mean `app`?"),
-        ("app = 3", ":app", "is int, not a mcpearl `Server`"),
+        ("app = 3", ":app", "is int, not an mcpearl `Server`"),
         ("def make(): return 3", ":make", "returned int, not a `Server`"),
         ("async def make(): return 3", ":make", "make the server in a plain function"),
         ("import no_such_module", "", "ModuleNotFoundError: No module named 'no_such_module'"),

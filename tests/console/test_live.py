@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, McpError, Server, ToolError
-from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, LiveWatch, percentile
+from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, LiveWatch
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.runtime.observer import SamplingObserver, Stretch
 from mcpearl.types import CallToolResult
@@ -18,7 +18,7 @@ from tests.waiting import eventually
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the server more often than people need it."""
-    monkeypatch.setattr("mcpearl.console.console.EVERY", 0.05)
+    monkeypatch.setattr("mcpearl.console.watching.EVERY", 0.05)
 
 
 def make() -> Server:
@@ -55,7 +55,7 @@ def mcp(base: str) -> str:
 
 def watch_of(app: Server) -> LiveWatch:
     (console,) = app.web.consoles.values()
-    watch: LiveWatch = console._watch
+    watch: LiveWatch = console.watching.watch
     return watch
 
 
@@ -264,7 +264,7 @@ async def test_logs_reach_the_page_from_any_thread_and_still_reach_others(
             await second.event("logs", lambda e: any("thread" in r["text"] for r in e["rows"]))
     assert "from a thread" in caplog.text
     (console,) = app.web.consoles.values()
-    await eventually(lambda: console._logs not in logging.getLogger().handlers)
+    await eventually(lambda: console.watching.logs not in logging.getLogger().handlers)
 
 
 async def test_nothing_is_kept_when_no_page_is_open():
@@ -275,11 +275,11 @@ async def test_nothing_is_kept_when_no_page_is_open():
             await page.event("calls", lambda event: event["rows"])
         watch = watch_of(app)
         (console,) = app.web.consoles.values()
-        await eventually(lambda: console._live is None)
+        await eventually(lambda: console.watching._live is None)
         before = watch.calls
         await client.call_tool("forecast", {"city": "Oslo"})
         assert watch.calls == before, "a call without a page is not looked at"
-        assert not watch.kept and not watch._fresh and console._timer is None
+        assert not watch.kept and not watch._fresh and console.watching._timer is None
         async with open_page(base) as page:
             await page.event("pulse", lambda event: event["totals"]["calls"] == watch.calls)
 
@@ -388,6 +388,3 @@ def test_times_are_measured_for_a_bounded_number_of_calls():
     watch.take()
     watch.answered(call, result, 1)
     assert len(watch.take_times()) == 1, "in the next interval calls are measured again"
-    assert percentile([0.001] * 90 + [0.1] * 10, 0.5) == 0.001
-    assert percentile([0.001] * 90 + [0.1] * 10, 0.99) == 0.1
-    assert percentile([], 0.5) == 0.0

@@ -32,7 +32,7 @@ from tests.waiting import eventually
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the server more often than people need it."""
-    monkeypatch.setattr("mcpearl.console.console.EVERY", 0.2)
+    monkeypatch.setattr("mcpearl.console.watching.EVERY", 0.2)
 
 
 @dataclass
@@ -192,9 +192,9 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
             await browser.wait("text=following trace 0af7651916cd")
             assert await browser.count(f"{calls} >> tbody >> text=broken") == 0
             (console,) = app.web.consoles.values()
-            await eventually(lambda: len(console._watch._followed) == 1)
+            await eventually(lambda: len(console.watching.watch._followed) == 1)
             await browser.click("[aria-label='Follow all calls again']")
-            await eventually(lambda: not console._watch._followed)
+            await eventually(lambda: not console.watching.watch._followed)
             await browser.click(f"{calls} >> [aria-label^='Follow the session'] >> nth=0")
             await browser.wait("text=following session")
             await browser.click("[aria-label='Follow all calls again']")

@@ -118,11 +118,6 @@ def test_a_console_that_others_could_reach_needs_auth(host: str):
         make().run("http", host=host, port=0, console=True)
 
 
-def test_a_console_shows_one_process():
-    with pytest.raises(SystemExit, match="workers=1"):
-        make().run("http", console=True, workers=2)
-
-
 async def test_a_protected_console_wants_a_token_and_the_key():
     tokens = StaticTokens({"a-token-of-ada-lovelace": "ada"})
     app = Server("weather", auth=tokens)

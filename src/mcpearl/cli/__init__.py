@@ -9,13 +9,13 @@ begins with the line that `mcpearl --help` shows, and it has a `command`:
     import click
 
     from mcpearl.cli.command import make_command
-    from mcpearl.cli.output import Output
-    from mcpearl.cli.target import Target, connected, target_options
+    from mcpearl.cli.output import CommandOutput
+    from mcpearl.cli.target import ServerTarget, connected, target_options
 
     @make_command()
     @target_options
     @click.option("--count", default=1, help="How often to ask.")
-    async def command(out: Output, target: Target, count: int) -> None:
+    async def command(out: CommandOutput, target: ServerTarget, count: int) -> None:
         \"\"\"Say whether a server answers.\"\"\"
         async with connected(target, out) as client:
             await client.ping()
@@ -26,7 +26,7 @@ begins with the line that `mcpearl --help` shows, and it has a `command`:
 - What it imports is loaded only when the command is used; what few of its runs need is imported inside
   functions.
 - Results go to stdout by `out.show`; everything else (`out.note`, progress) goes to stderr.
-- What fails raises: `Failure` with an exit code of `exits.Exit`, or an error of mcpearl, which has a code
-  there.
+- What fails raises: `CommandFailed` with an exit code of `exits.Exit`, or an error of mcpearl, for which
+  `exits` has a code.
 - `CommandOutput` cleans what it is passed: text of a server cannot control the terminal.
 """

@@ -108,7 +108,7 @@ def _named(module: ModuleType, name: str, place: str) -> Server:
         return value
     if callable(value):
         return _made(value, f"{place}:{name}")
-    raise NoServer(f"{place}:{name} is {type(value).__name__}, not a mcpearl `Server`", Exit.USAGE)
+    raise NoServer(f"{place}:{name} is {type(value).__name__}, not an mcpearl `Server`", Exit.USAGE)
 
 
 def _made(factory: Any, place: str) -> Server:

@@ -91,7 +91,7 @@ def _help_text() -> str:
 )
 @click.version_option(__version__, "-V", "--version", message="mcpearl %(version)s")
 def mcpearl() -> None:
-    """Do what every command begins with: nothing."""
+    """Do nothing: what `mcpearl` does is in its commands."""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

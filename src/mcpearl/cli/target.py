@@ -50,12 +50,12 @@ class ServerTarget(NamedTuple):
 
 
 def target_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command TARGET and the options of connecting to it; it gets them as `target`."""
+    """Add TARGET and the options of connecting to a command, which gets them as `target`."""
     return _with_target(function, required=True)
 
 
 def optional_target_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command a TARGET that may be left out; `target` is None then."""
+    """Add a TARGET that may be left out to a command; `target` is None then."""
     return _with_target(function, required=False)
 
 
@@ -221,7 +221,7 @@ def serving_command(target: str) -> list[str]:
 
 
 def _configured(path: str, name: str | None) -> ServerEntry:
-    """Return an entry of a configuration file; one that is alone needs no name."""
+    """Return an entry of a configuration file; the only one of a file needs no name."""
     from mcpearl.host.config import read_config
 
     config = read_config(path)

@@ -10,7 +10,7 @@ from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.target import read_env_file
 
 CONSOLE_KEY = "_MCPEARL_CONSOLE_KEY"
-"""The variable by which a process that reloads gives all its children's consoles the same key."""
+"""The variable with which a reloading process sets one key for the consoles of all its children."""
 _NETWORK = ("http", "tcp", "ws")
 
 
@@ -66,7 +66,7 @@ _OPTIONS = (
 
 
 def wire_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of serving; it gets them as `chosen`. The environment file is read."""
+    """Add the options of serving to a command, which gets them as `chosen`; read the environment file."""
 
     def call(
         out: Any, stdio: bool, http: bool, tcp: bool, ws: bool, env_file: str | None, **given: Any

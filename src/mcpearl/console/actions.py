@@ -28,7 +28,7 @@ class SendRequest(Action, tag="ask"):
 
 
 class CancelRequest(Action, tag="cancel"):
-    """Give up a request."""
+    """Cancel a request."""
 
     id: int
 
@@ -64,19 +64,29 @@ class StopCall(Action, tag="stop_call"):
     """Stop a call of a client, which is answered with an error."""
 
     number: int
+    worker: int | None = None
+    """The worker that has the call; by default the one that has the page."""
 
 
 class EndSession(Action, tag="end_session"):
     """End the session of a client."""
 
     number: int
+    worker: int | None = None
+    """The worker that has the session; by default the one that has the page."""
 
 
 class RestartChild(Action, tag="restart_child"):
     """Restart a part of the supervision tree."""
 
     path: list[str]
+    """The names of the part and of those above it, without the root; empty for a whole worker."""
+    worker: int | None = None
+    """The worker that has the part; by default the one that has the page."""
 
+
+Operation = StopCall | EndSession | RestartChild
+"""What changes the server, in the worker that it names."""
 
 AnyAction = (
     OpenServer

@@ -1,14 +1,8 @@
-"""The console itself: which servers it can try, which server it watches, and which pages are open.
-
-It costs a server its counters while no page is open. The first page starts what measures, the last
-one stops it.
-"""
+"""The console itself: which servers it can try, which pages are open, and what they may ask."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
@@ -16,23 +10,15 @@ from mcpearl._version import __version__
 from mcpearl.client.targets import Reachable
 from mcpearl.console import actions
 from mcpearl.console.actions import AnyAction
-from mcpearl.console.live import LagMeter, Live, Usage
-from mcpearl.console.logs import LogTap
 from mcpearl.console.outbox import PageEvents
 from mcpearl.console.trial import Trial
-from mcpearl.console.watch import LiveWatch
-from mcpearl.protocol.errors import McpError
+from mcpearl.console.watching import Watching
+from mcpearl.console.workers import FellowWorkers, NotOpen, WorkerLink, open_to_workers
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime import clock
-from mcpearl.runtime.tree import NodeChange
 from mcpearl.server.server import Server
-from mcpearl.types.jsonrpc import INTERNAL_ERROR
-
-logger = logging.getLogger("mcpearl.console")
 
 MAX_PAGES = 16
-EVERY = 1.0  # seconds between two looks at the server
-_LOG_ROOM = 200  # records shown in one interval
 
 
 class Place(Struct, frozen=True):
@@ -48,15 +34,22 @@ class Place(Struct, frozen=True):
 class OpenPage:
     """One open page: what it is sent, and the client it tries a server with."""
 
-    def __init__(self, console: "Console") -> None:
-        self.id = clock.token(12)
+    def __init__(self, id: str, console: "Console") -> None:
+        self.id = id
         self.outbox = PageEvents()
         self._console = console
+        self._links: list[WorkerLink] = []  # to the other workers
         self._trial: Trial | None = None
         self._opening = asyncio.Lock()
         self._roots: list[str] = []
 
-    async def do(self, action: AnyAction) -> Any:
+    def watch_others(self, fellows: FellowWorkers) -> None:
+        """Have the page told about the other workers too."""
+        self._links = [
+            WorkerLink(number, fellows.paths[number], self.outbox) for number in fellows.others
+        ]
+
+    async def do(self, action: AnyAction) -> None:
         """Do what the page asks; raises `ValueError` when that is not possible."""
         match action:
             case actions.OpenServer():
@@ -74,7 +67,9 @@ class OpenPage:
                 if self._trial is not None:
                     self._trial.choose_roots(uris)
             case actions.Follow():
-                self._console.follow(self, action)
+                self._console.watching.follow(self.outbox, action)
+                for link in self._links:
+                    link.follow(action)
             case actions.StopCall() | actions.EndSession() | actions.RestartChild():
                 await self._console.operate(action)
 
@@ -101,6 +96,8 @@ class OpenPage:
     async def close(self) -> None:
         """End what belongs to the page."""
         self.outbox.close()
+        for link in self._links:
+            await link.close()
         if self._trial is not None:
             await self._trial.close()
 
@@ -127,24 +124,32 @@ class Console:
     ) -> None:
         self.places = dict(places)
         self.key = key or clock.token(24)
-        self.usages: list[Usage] = []  # of the wires of the server
-        self._server = server
-        self._operable = operable
+        self.watching = Watching(server, payloads=payloads, operable=operable)
+        self._is_live = server is not None
         self._payloads = payloads
+        self._fellows: FellowWorkers | None = None
         self._pages: dict[str, OpenPage] = {}
-        self._follows: dict[OpenPage, actions.Follow] = {}
-        self._watch: LiveWatch | None = None
-        self._live: Live | None = None
-        if server is not None:
-            self._watch = LiveWatch(payloads)
-            server.core.observe(self._watch)
-        self._lag = LagMeter()
-        self._logs = LogTap(self._logged)
-        self._log_room = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._unfollow: Callable[[], object] = bool  # stops following the tree
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+
+    # Workers
+
+    def use_workers(self, fellows: FellowWorkers, restarts: int) -> None:
+        """Show all workers of the machine, of which this process is one.
+
+        Args:
+            fellows: The workers.
+            restarts: How often this one was replaced.
+        """
+        self._fellows = fellows
+        self.watching.worker, self.watching.restarts = fellows.number, restarts
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Be open to the consoles of the other workers, if there are any, while a context lasts."""
+        if self._fellows is None:
+            yield
+            return
+        async with open_to_workers(self._fellows, self.watching, self):
+            yield
 
     # Pages
 
@@ -152,168 +157,65 @@ class Console:
         """Make the console's side of a page. Raises `ValueError` if too many are open."""
         if len(self._pages) >= MAX_PAGES:
             raise ValueError(f"{MAX_PAGES} pages of this console are open; close one")
-        page = OpenPage(self)
-        if not self._pages:
-            self._begin()
+        token, fellows = clock.token(12), self._fellows
+        page = OpenPage(token if fellows is None else f"{fellows.number}.{token}", self)
         self._pages[page.id] = page
         self._greet(page)
+        self.watching.join(page.outbox)
+        if fellows is not None:
+            page.watch_others(fellows)
         return page
-
-    def find(self, id: str) -> OpenPage | None:
-        """Return the open page with this id."""
-        return self._pages.get(id)
 
     async def leave(self, page: OpenPage) -> None:
         """Forget a page that was closed."""
-        if self._pages.pop(page.id, None) is None:
-            return
-        self._follows.pop(page, None)
-        self._choose_followed()
-        if not self._pages:
-            self._end()
-        await page.close()
+        if self._pages.pop(page.id, None) is not None:
+            self.watching.leave(page.outbox)
+            await page.close()
 
     def close(self) -> None:
         """End the streams of all pages: the server stops."""
-        for page in self._pages.values():
-            page.outbox.close()
+        self.watching.close()
 
     def _greet(self, page: OpenPage) -> None:
-        outbox = page.outbox
         places = {
             name: {"shown": each.shown, "url": each.url} for name, each in self.places.items()
         }
-        outbox.put(
+        page.outbox.put(
             "hello",
             page=page.id,
             version=__version__,
             places=places,
             protocols=list(SUPPORTED),
-            live=self._live is not None,
-            operable=self._operable,
+            live=self._is_live,
+            operable=self.watching.operable,
             payloads=self._payloads,
+            worker=self.watching.worker,
+            workers=1 if self._fellows is None else len(self._fellows.paths),
         )
-        outbox.put("logs", rows=list(self._logs.kept))
-        if self._live is not None and self._watch is not None:
-            outbox.put("tree", root=self._live.tree())
-            outbox.put("calls", rows=list(self._watch.kept), missed=0)
-            self._look(page)
 
-    # Watching
+    # What pages ask
 
-    def _begin(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._logs.start()
-        self._log_room = _LOG_ROOM
-        if self._server is None or self._watch is None:
+    async def do(self, page: str, action: AnyAction) -> None:
+        """Do what an open page asks, in the worker that has the page.
+
+        Raises:
+            NotOpen: There is no such page.
+            ValueError: What it asks is not possible.
+        """
+        found = self._pages.get(page)
+        if found is not None:
+            await found.do(action)
             return
-        self._live = Live(self._server, self._watch, self.usages)
-        self._watch.begin()
-        self._lag.start()
-        self._unfollow = self._server.parts.root.follow(self._changed)
-        self._timer = self._loop.call_later(EVERY, self._tick)
+        owner = None if self._fellows is None else self._fellows.owner_of(page)
+        if owner is None or self._fellows is None:
+            raise NotOpen(page)
+        await self._fellows.pass_to_page(owner, page, action)
 
-    def _end(self) -> None:
-        self._logs.stop()
-        self._unfollow()
-        self._lag.stop()
-        self._live = None
-        if self._watch is not None:
-            self._watch.end()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _tick(self) -> None:
-        assert self._loop is not None
-        self._timer = self._loop.call_later(EVERY, self._tick)
-        self._log_room = _LOG_ROOM
-        try:
-            self._look_for_all()
-        except Exception:
-            logger.exception("the console could not look at the server")
-
-    def _look_for_all(self) -> None:
-        live, watch = self._live, self._watch
-        if live is None or watch is None:
-            return
-        fresh, missed = watch.take()
-        pulse = live.pulse(self._lag.take())
-        for page in self._pages.values():
-            page.outbox.put_live("pulse", **pulse)
-            if fresh or missed:
-                page.outbox.put_live("calls", rows=fresh, missed=missed)
-            self._look(page)
-
-    def _look(self, page: OpenPage) -> None:
-        """Send a page what it shows as tables."""
-        assert self._live is not None
-        live = self._live
-        page.outbox.put_live("sessions", **live.sessions())
-        page.outbox.put_live("running", **live.calls_in_flight())
-        page.outbox.put_live("bounds", rows=live.bounds())
-        if (tasks := live.tasks()) is not None:
-            page.outbox.put_live("tasks", **tasks)
-        if upstreams := live.upstreams():
-            page.outbox.put_live("upstreams", rows=upstreams)
-
-    def _changed(self, change: NodeChange) -> None:
-        if self._live is not None:
-            root = self._live.tree()
-            for page in self._pages.values():
-                page.outbox.put_live("tree", root=root, changed=change)
-
-    def _logged(self, record: dict[str, Any]) -> None:
-        """Send a record to all pages, from whichever thread it was logged on."""
-        if self._log_room > 0 and self._loop is not None:
-            self._log_room -= 1
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._show_log, record)
-
-    def _show_log(self, record: dict[str, Any]) -> None:
-        for page in self._pages.values():
-            page.outbox.put_live("logs", rows=[record])
-
-    # Doing
-
-    def follow(self, page: OpenPage, action: actions.Follow) -> None:
-        """Note calls of one session, trace or tool before others, for a page."""
-        if action.by is None or not action.value:
-            self._follows.pop(page, None)
+    async def operate(self, action: actions.Operation) -> None:
+        """Stop a call, end a session or restart a part, in the worker that has it."""
+        if action.worker is None or action.worker == self.watching.worker:
+            self.watching.operate(action)
+        elif self._fellows is None:
+            raise ValueError("this server has no workers")
         else:
-            self._follows[page] = action
-        self._choose_followed()
-
-    def _choose_followed(self) -> None:
-        if self._watch is not None:
-            wanted = self._follows.values()
-            self._watch.follow({(each.by, each.value) for each in wanted if each.by is not None})
-
-    async def operate(
-        self, action: actions.StopCall | actions.EndSession | actions.RestartChild
-    ) -> None:
-        """Stop a call, end a session or restart a part. Raises `ValueError` when it is gone."""
-        live, server = self._live, self._server
-        if live is None or server is None:
-            raise ValueError("this console watches no server")
-        if not self._operable:
-            raise ValueError("this console only shows: it was started with `operable=False`")
-        match action:
-            case actions.StopCall(number=number):
-                running = next((r for r in live.running.values() if r.number == number), None)
-                error = McpError(INTERNAL_ERROR, "The call was stopped by the server's operator")
-                if running is None or not running.connection.abort(running.call, error):
-                    raise ValueError("the call is over already")
-                logger.warning("a call of %s was stopped from the console", running.call.method)
-            case actions.EndSession(number=number):
-                session = getattr(live.find_connection(number), "session", None)
-                if session is None:
-                    raise ValueError("the session has ended already")
-                logger.warning("%r was ended from the console", session)
-                task = asyncio.create_task(session.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
-            case actions.RestartChild(path=path):
-                if not path or not server.parts.root.kill(*path):
-                    raise ValueError("this part does not run")
-                logger.warning("%s was restarted from the console", "/".join(path))
+            await self._fellows.operate(action.worker, action)

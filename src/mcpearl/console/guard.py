@@ -1,4 +1,4 @@
-"""Which requests the console answers: of its own page, by a person who has its key."""
+"""Which requests the console answers: those of its own page, opened by a person who has the key."""
 
 import hmac
 import ipaddress
@@ -17,7 +17,7 @@ class Guard:
     header without being asked first (which is refused), and say where they come from.
 
     Args:
-        key: What the page proves with that it was opened by the person who started the console.
+        key: The secret by which a page proves that the person who started the console opened it.
         only_local: Whether requests may only come from this machine.
     """
 

@@ -3,17 +3,22 @@
 from mcpearl.console.console import Console, Place
 from mcpearl.console.guard import is_local
 from mcpearl.console.site import ConsoleSite
+from mcpearl.console.workers import FellowWorkers
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.server.server import Server
 from mcpearl.server.serving.wires import ConsoleOptions, Http
+from mcpearl.transports.http_server.siblings import Siblings
 
 
-def site_of(server: Server, http: Http) -> ConsoleSite:
+def site_of(server: Server, http: Http, siblings: Siblings | None = None) -> ConsoleSite:
     """Return the console of a server as one of its wires serves it.
+
+    The console of a server with workers is made before they are forked, so that all have the same key.
 
     Args:
         server: The server.
         http: The wire. On an address that other machines reach, it must have `auth`.
+        siblings: The workers, where there are several.
     """
     options = http.console if isinstance(http.console, ConsoleOptions) else ConsoleOptions()
     is_protected = http.auth is not None or server.auth is not None
@@ -34,4 +39,7 @@ def site_of(server: Server, http: Http) -> ConsoleSite:
             operable=options.operable,
             key=options.key,
         )
+    if siblings is not None:
+        paths = [path.with_suffix(".console") for path in siblings.paths]
+        console.use_workers(FellowWorkers(siblings.number, paths), siblings.restarts)
     return ConsoleSite(console, options.path, only_local=not is_protected)

@@ -13,6 +13,11 @@ MAX_LIVE = 4 * 1024 * 1024  # bytes that wait before further events of the live 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
+def encode_event(kind: str, **members: Any) -> bytes:
+    """Return an event as it is sent, for a page or for another worker that has one."""
+    return format_event(_encode({"type": kind, **members}))
+
+
 class PageEvents:
     """The events for one page, in order. It is written to by anything, and read by one response."""
 
@@ -27,7 +32,7 @@ class PageEvents:
 
     def put(self, kind: str, **members: Any) -> None:
         """Add an event that must arrive; a page that does not read is given up."""
-        self._add(_encode({"type": kind, **members}))
+        self.add(encode_event(kind, **members))
 
     def put_live(self, kind: str, **members: Any) -> None:
         """Add an event that the next one of its kind makes up for, unless too much waits."""
@@ -36,16 +41,23 @@ class PageEvents:
         else:
             self.put(kind, **members)
 
-    def _add(self, data: bytes) -> None:
+    def add(self, event: bytes) -> None:
+        """Add an encoded event that must arrive."""
         if self.closed:
             return
         if self._size > MAX_BYTES:
             self.close()
             return
-        event = format_event(data)
         self._events.append(event)
         self._size += len(event)
         self._news.set()
+
+    def add_live(self, event: bytes) -> None:
+        """Add an encoded event of the live view, unless too much waits."""
+        if self._size > MAX_LIVE:
+            self.dropped += 1
+        else:
+            self.add(event)
 
     def close(self) -> None:
         """Take no more events; what waits is not sent."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 import msgspec
 
@@ -11,6 +11,7 @@ from mcpearl.console.actions import AnyAction
 from mcpearl.console.console import Console, OpenPage
 from mcpearl.console.guard import Guard
 from mcpearl.console.live import Usage
+from mcpearl.console.workers import NotOpen
 from mcpearl.net.http_server.request import EVENTS, ClientLeft, Request
 from mcpearl.transports.http_server.gate import Refused, busy
 
@@ -46,7 +47,11 @@ class ConsoleSite:
 
     def watch(self, usage: Usage) -> None:
         """Show how near the bounds of the endpoint are."""
-        self.console.usages[:] = [usage]
+        self.console.watching.usages[:] = [usage]
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which the other workers can reach this console."""
+        return self.console.running()
 
     def is_public(self, path: str) -> bool:
         """Whether a path is one of the page's files, which say nothing about the server."""
@@ -118,9 +123,7 @@ class ConsoleSite:
         await request.end()
 
     async def _act(self, request: Request, body: bytes) -> None:
-        page = self.console.find(request.headers.get(PAGE, b"").decode("latin-1"))
-        if page is None:
-            raise Refused(409, "The page is not connected any more; load it again")
+        page = request.headers.get(PAGE, b"").decode("latin-1")
         try:
             action = _decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -128,7 +131,9 @@ class ConsoleSite:
                 400, f"The page asked something the console does not know: {error}"
             ) from None
         try:
-            await page.do(action)
+            await self.console.do(page, action)
+        except NotOpen:
+            raise Refused(409, "The page is not connected any more; load it again") from None
         except (ValueError, TypeError, OSError) as error:
             await request.respond(422, msgspec.json.encode({"error": str(error)}), files.SAFE)
             return

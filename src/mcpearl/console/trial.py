@@ -181,7 +181,7 @@ class Trial:
         task.add_done_callback(lambda _: self._asks.pop(action.id, None) and None)
 
     def cancel(self, id: int) -> None:
-        """Give a request up, and tell the server."""
+        """Cancel a request, also at the server."""
         if (task := self._asks.get(id)) is not None:
             task.cancel()
 

@@ -18,7 +18,6 @@ from mcpearl.protocol.events import Call, Encoded, EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import FastObserver, Outcome, outcome_of
 from mcpearl.types.base import Result, encode
-from mcpearl.types.tools import CallToolResult
 
 KEPT = 500  # calls that a page is shown when it is opened
 ROOM = 50  # calls noted in one interval, whatever they are
@@ -27,6 +26,7 @@ SHOWN = 4096  # bytes of arguments and results that are kept
 _LARGE = 64 * 1024  # bytes of a result that is not shown
 MAX_TIMES = 200  # calls of one interval whose time is measured
 
+_COUNT: Literal["count"] = "count"  # compared by identity
 By = Literal["session", "trace", "name"]
 
 
@@ -56,7 +56,13 @@ class LiveWatch(FastObserver):
     """
 
     def __init__(self, payloads: bool) -> None:
-        self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
+        self._outcomes: dict[Outcome, int] = {
+            "result": 0,
+            "tool_error": 0,
+            "error": 0,
+            "cancelled": 0,
+        }
+        self._results = 0  # results of tools that were only counted, beside those above
         self._times: list[float] = []  # how long calls of this interval took
         self.bounds: Counter[str] = Counter()  # how often each limit was reached
         self.reached: dict[str, str] = {}  # the last detail of each
@@ -70,39 +76,42 @@ class LiveWatch(FastObserver):
         self._unmeasured = 0  # how many more calls of this interval are measured
         self._before = 0  # calls that had ended when the interval began
         self._followed: set[tuple[By, str]] = set()  # what open pages follow
-        self._noting = False
+        self._care: Literal["", "count", "look"] = (
+            ""  # what is done with results: nothing, without a page
+        )
 
     # Called by the server
 
     def answered(self, call: Call, answer: Any, size: int) -> None:
         """Count a call that was answered; look at it if it is measured, failed, or may be followed."""
-        if call.noted.__class__ is list:
+        began = call.noted
+        if began.__class__ is float:  # the case that must cost little
+            if not (care := self._care):
+                return
+            if care is _COUNT and answer.__class__ is EncodedToolResult and size:
+                self._results += 1
+                return
+        elif began.__class__ is list:
             self.tell_followed(call, answer, size)
             return
-        if not self._noting:
+        if began is None or not (size or call.batch is not None):
             return
-        if self._unmeasured or self._followed or not size or not _is_plain(answer):
-            began = call.noted
-            if began is None or not (size or call.batch is not None):
-                return
-            if not size:
-                call.noted = (
-                    None  # the batch is not complete; the call may be answered a second time
-                )
-            self.call_ended(began, call, outcome_of(answer), size, answer)
-        elif call.noted is not None:
-            self.outcomes["result"] += 1
+        if not size:
+            call.noted = None  # the batch is not complete; the call may be answered a second time
+        self.call_ended(began, call, outcome_of(answer), size, answer)
 
     def call_ended(
         self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
     ) -> None:
         """Count a call, measure it, and note it while there is room."""
-        if not self._noting:
+        if not self._care:
             return
-        self.outcomes[outcome] += 1
+        self._outcomes[outcome] += 1
         took = None
         if self._unmeasured:
             self._unmeasured -= 1
+            if not (self._unmeasured or self._followed):
+                self._care = _COUNT
             took = clock.monotonic() - began
             self._times.append(took)
         if self._room > 0:
@@ -134,6 +143,8 @@ class LiveWatch(FastObserver):
     def follow(self, wanted: set[tuple[By, str]]) -> None:
         """Note calls of these sessions, traces and tools before others."""
         self._followed = wanted
+        if self._care:
+            self._care = "look" if self._unmeasured or wanted else _COUNT
 
     def _note(self, call: Call, took: float, outcome: Outcome, size: int, answer: Any) -> None:
         client, principal = call.caller.client, call.caller.principal
@@ -156,16 +167,16 @@ class LiveWatch(FastObserver):
 
     def begin(self) -> None:
         """Note single calls from now on: a page was opened."""
-        self._noting = True
         self._begin_interval()
 
     def _begin_interval(self) -> None:
         self._room, self._room_failed = ROOM, ROOM_FAILED
         self._unmeasured, self._before = MAX_TIMES, self.calls
+        self._care = "look"
 
     def end(self) -> None:
         """Note no more single calls, and forget those that were: the last page was closed."""
-        self._noting = False
+        self._care = ""
         self._room = self._room_failed = self._unmeasured = 0
         self._fresh.clear()
         self._times.clear()
@@ -173,9 +184,14 @@ class LiveWatch(FastObserver):
         self._followed = set()
 
     @property
+    def outcomes(self) -> dict[Outcome, int]:
+        """How many calls have ended in each way while a page was open."""
+        return {**self._outcomes, "result": self._outcomes["result"] + self._results}
+
+    @property
     def calls(self) -> int:
         """How many calls have ended while a page was open."""
-        return sum(self.outcomes.values())
+        return sum(self._outcomes.values()) + self._results
 
     def take_times(self) -> list[float]:
         """Return how long calls of the interval took, the shortest first."""
@@ -190,11 +206,6 @@ class LiveWatch(FastObserver):
         self._begin_interval()
         self.kept.extend(fresh)
         return fresh, missed
-
-
-def percentile(times: list[float], share: float) -> float:
-    """Return the duration that so many of the sorted ones do not exceed; 0 if there are none."""
-    return times[min(int(share * len(times)), len(times) - 1)] if times else 0.0
 
 
 def name_of(call: Call) -> str | None:
@@ -222,12 +233,6 @@ _ABOUT: dict[By, Callable[[Call], str | None]] = {
     "trace": trace_of,
     "name": name_of,
 }
-
-
-def _is_plain(answer: Any) -> bool:
-    """Whether it is the result of a tool that succeeded."""
-    kind = type(answer)
-    return kind is EncodedToolResult or (kind is CallToolResult and not answer.is_error)
 
 
 def _about(call: Call, by: By) -> str | None:

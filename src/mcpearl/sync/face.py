@@ -39,11 +39,11 @@ class Face(Generic[C]):
         self._portal = Portal() if portal is None else portal
         self._ending: Callable[[], Any] | None = None  # ends the loop, and connections with it
         if portal is None:
-            # What is not closed is closed when the face is gone, or the program ends.
+            # A face that was not closed is closed when it is collected, or the program ends.
             self._ending = weakref.finalize(self, _finish, self._portal, inner.close)
 
     def connect(self) -> None:
-        """Connect. `with` does this, and `close`."""
+        """Connect. `with` connects, and closes at its end."""
         self._portal.run(self._inner.connect())
 
     def run(self, function: Callable[[C], Coroutine[Any, Any, T]]) -> T:

@@ -1,4 +1,4 @@
-"""What a change of what a server offers means for its callers: what breaks them, and what does not.
+"""What a changed offer of a server means for its callers: what breaks them, and what does not.
 
 Input that was accepted and is accepted no longer breaks a caller; so does output that could not come
 before and can come now.
@@ -121,7 +121,7 @@ def _resource(before: dict[str, Any], after: dict[str, Any], where: str) -> Iter
 class _Schemas:
     """Compares two schemas that each may refer to parts of themselves."""
 
-    # Whether a change that lets less pass breaks callers; if not, one that lets more pass does.
+    # True for input, where accepting less breaks callers; False for output, where allowing more does.
     narrowing_breaks: bool
 
     def __init__(self, before: dict[str, Any], after: dict[str, Any], noun: str) -> None:

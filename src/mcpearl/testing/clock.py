@@ -13,7 +13,7 @@ from mcpearl.runtime.clock import SystemSource
 _TURNS = 30  # of the loop, in which sockets and tasks do what a timer made them do
 _Loop: Any = asyncio.BaseEventLoop
 _loop_time = _Loop.time
-# How far loops are ahead whose time was moved: after the test their timers still have to fall due.
+# How far the time of each moved loop is ahead: its timers still have to fall due after the test.
 _moved: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
 

@@ -173,7 +173,7 @@ def _is_destructive(tool: Tool) -> bool:
 
 
 def _distinct(findings: list[Finding]) -> list[Finding]:
-    """Return the findings without those that say the same of a tool again."""
+    """Return the findings, each of them once for a tool."""
     found: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
         found.setdefault((finding.tool, finding.kind, _signature(finding)), finding)
@@ -211,7 +211,7 @@ def _quiet() -> Iterator[_LoggedException]:
 
 
 class _Search:
-    """Looks for arguments of one tool with which it goes wrong."""
+    """Looks for arguments with which one tool goes wrong."""
 
     def __init__(
         self, client: Client, tool: Tool, raised: _LoggedException, *, valid: bool, timeout: float

@@ -61,7 +61,7 @@ class Fault:
         line.forward(passing)
 
     def open(self) -> None:
-        """Note that the client connects; raise `ConnectionLost` to keep it from that."""
+        """Note that the client connects; raise `ConnectionLost` to refuse it."""
 
 
 class Line(NamedTuple):
@@ -112,7 +112,7 @@ class slow(Fault):  # noqa: N801 (they are written like functions)
 
 
 class _Counted(Fault):
-    """A fault of certain messages.
+    """A fault that happens to certain messages.
 
     Args:
         after: How many messages pass before.
@@ -157,15 +157,15 @@ class _Counted(Fault):
         return self.method is None or method_of(passing.message) == self.method
 
     def _measure(self, passing: Passing) -> int:
-        """Return what a message counts."""
+        """Return how much a message adds to the count."""
         return 1
 
     def _leave(self, passing: Passing, line: Line) -> None:
-        """Do what is done with messages that the fault does not concern."""
+        """Handle a message that the fault does not concern."""
         line.forward(passing)
 
     def _happen(self, passing: Passing, line: Line) -> None:
-        """Do it."""
+        """Apply the fault to a message."""
         raise NotImplementedError
 
 
@@ -193,7 +193,7 @@ class cut(_Counted):  # noqa: N801
         self.bytes = bytes
 
     def _measure(self, passing: Passing) -> int:
-        """Return what a message counts."""
+        """Return how much a message adds to the count."""
         return passing.size if self.bytes else 1
 
     def _happen(self, passing: Passing, line: Line) -> None:
@@ -220,7 +220,7 @@ class crash(_Counted):  # noqa: N801
         self._down = 0
 
     def _happen(self, passing: Passing, line: Line) -> None:
-        """End the connection, and be down."""
+        """End the connection, and refuse new ones from now on."""
         self._down = self.refused
         line.lose("the server was crashed by a fault")
 
@@ -232,7 +232,7 @@ class crash(_Counted):  # noqa: N801
 
 
 class freeze(_Counted):  # noqa: N801
-    """From a message on, nothing arrives any more, and the connection stays open.
+    """After some messages nothing arrives any more, and the connection stays open.
 
     Args:
         after: How many messages pass before.

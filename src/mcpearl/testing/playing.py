@@ -48,7 +48,7 @@ class Playback:
 
     @property
     def target(self) -> Target:
-        """What a `Client` is made for."""
+        """The target to pass to `Client`."""
         return Target(
             f"recording:{self.file.name}", f"recording:{next(_numbers)}", transport=self._open
         )
@@ -58,7 +58,7 @@ class Playback:
         return self._transport
 
     def depart(self, line: int, what: str) -> Departed:
-        """Note that the client says something else than it did.
+        """Note that the client departed from the recording.
 
         Args:
             line: The line of the recording.
@@ -201,7 +201,7 @@ class PlaybackTransport(Transport):
 
 
 def _token(message: dict[str, Any]) -> Any:
-    """Return what progress of a request is told by."""
+    """Return the progress token of a request."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta.get("progressToken") if isinstance(meta, dict) else None

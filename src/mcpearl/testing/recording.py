@@ -24,7 +24,7 @@ _MOST_BYTES = 64 * 1024 * 1024  # of a recording
 
 
 class Departed(AssertionError):
-    """A conversation is not the recorded one.
+    """A conversation departed from its recording.
 
     Args:
         file: The recording.

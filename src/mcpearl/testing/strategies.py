@@ -91,7 +91,7 @@ def _without(name: str) -> Callable[[Any], Any]:
 
 
 def _as_text(name: str) -> Callable[[Any], Any]:
-    """Return what makes a value the text that is its JSON, as models do by mistake."""
+    """Return a function that writes one argument as JSON text, a mistake that models make."""
     return lambda value: {**value, name: json.dumps(value.get(name))}
 
 
@@ -113,7 +113,7 @@ def _fits(schema: dict[str, Any]) -> Callable[[Any], bool]:
 
 
 class _Maker:
-    """Makes strategies of the parts of one schema."""
+    """Makes strategies for the parts of one schema."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -214,7 +214,7 @@ class _Maker:
 
 
 def _merged(one: dict[str, Any], other: Any) -> dict[str, Any]:
-    """Return a schema that has what two schemas have; of members they both have, objects are joined."""
+    """Return two schemas merged into one; objects that both have are merged member by member."""
     if not isinstance(other, dict):
         return one
     merged = {**one, **other}

@@ -98,7 +98,7 @@ class Measures:
         self.moments = [Moment(n * self.length, self.length) for n in range(count)]
         self.errors: Counter[str] = Counter()
         self.busy = 0.0
-        """Which part of a processor the load itself took."""
+        """The share of a processor that the load itself took."""
 
     def done(self, at: float, seconds: float) -> None:
         """Count a call that was answered.

@@ -20,8 +20,8 @@ _MARKS = {"ok": ("✓", "green"), "bad": ("✗", "red"), "absent": ("-", None)}
 def command(out: CommandOutput, target: ServerTarget | None) -> int:
     """Say what is installed and what is missing, and why a server does not answer.
 
-    With TARGET, the way to that server is gone step by step; without, this installation and the files
-    of hosts on this computer are looked at.
+    With TARGET, every step on the way to that server is tried; without, this installation and the files
+    of hosts on this computer are checked.
     """
     checks: list[Check] = []
     failed = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--untrusted",
     is_flag=True,
-    help="The file is of a stranger: no programs, no private addresses.",
+    help="The file comes from a stranger: no programs, no private addresses.",
 )
 @click.option(
     "--protocol", default="auto", metavar="VERSION", help="The one version to speak with them."

@@ -42,7 +42,7 @@ def _write(out: CommandOutput, found: "ServerOffer", kinds: tuple[str, ...]) -> 
         out.table((), rows, indent=2)
         written = True
     if not written:
-        out.note(f"it offers no {' and no '.join(kinds)}")
+        out.note(f"it offers no {' or '.join(kinds)}")
 
 
 def _rows(kind: str, each: list[Any]) -> list[list[str]]:

@@ -52,7 +52,7 @@ async def command(out: CommandOutput, target: ServerTarget, uri: str, output: st
 
 
 async def _refused(error: McpError, client: "Client", uri: str) -> Exception:
-    """Return how the command ends; what is not found has two codes, and one of them is not its own."""
+    """Return how the command ends: a missing resource has one of two codes, one of them a general one."""
     about = error.data if isinstance(error.data, dict) else {}
     if error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and "uri" in about):
         hint = "`mcpearl list TARGET resources templates` shows what there is"

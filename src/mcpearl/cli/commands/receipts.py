@@ -113,7 +113,7 @@ def _described(number: int, record: dict[str, Any]) -> str:
 
 
 def _on_one_line(value: object) -> str:
-    """Return a value as text that looks like no other value and no other record: clients choose names."""
+    """Return a value as text that cannot be taken for another value or record: clients choose names."""
     text = str(value)
     return text if text.isprintable() and " " not in text else ascii(text)
 

@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """Serve a file on stdio, or on other wires.
 
-    FILE is a Python file with a mcpearl `Server` in it, which is found by itself; FILE:APP names the
+    FILE is a Python file with an mcpearl `Server` in it, which is found by itself; FILE:APP names the
     server, or a function that makes it. A module (package.module:app) will do as well. Any other TARGET
     is passed on: a server at a URL, one that a command starts, or all servers of an mcp.json as one.
     """

@@ -33,7 +33,7 @@ _INITIALIZE = {
 
 
 async def examine_server(target: ServerTarget, found: Found) -> None:
-    """Go the way to a server, and say at which step it ends."""
+    """Try every step on the way to a server, and say which one fails."""
     try:
         reach = target.reach()
     except (CommandFailed, ValueError) as error:

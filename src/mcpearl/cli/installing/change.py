@@ -1,4 +1,4 @@
-"""A change of a host's file: shown, kept a backup of, written in one step."""
+"""A change of a host's file: it is shown, a backup is kept, and it is written in one step."""
 
 import difflib
 import glob

@@ -21,7 +21,7 @@ async def add(
 
 
 @app.tool
-async def greet(name: Annotated[str, "Who is greeted."], *, ctx: Context) -> str:
+async def greet(name: Annotated[str, "The person to greet."], *, ctx: Context) -> str:
     """Greet somebody."""
     await ctx.info(f"greeting {name}")
     return f"Hello {name}!"

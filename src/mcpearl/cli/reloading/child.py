@@ -87,7 +87,7 @@ class ServingProcess:
 
 
 def wait_to_serve(numbers: str) -> None:
-    """In the child: take the sockets, say that the server is loaded, and wait for leave to serve it.
+    """In the child: take the sockets, say that the server is loaded, and wait until it may serve it.
 
     Args:
         numbers: the descriptors that the parent passed: the line to it, and sockets.

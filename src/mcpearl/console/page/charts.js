@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-const POINTS = 120;
+export const POINTS = 120;
 
 export class Chart {
   constructor(name, series, format) {
@@ -16,6 +16,12 @@ export class Chart {
       ? h("div", { class: "legend" }, series.map((each, at) => [h("b", { class: `k${"abc"[at]}` }, "■ "), each, "  "])) : null;
     this.element = h("div", { class: "card chart", role: "group", "aria-label": name },
       h("div", { class: "name" }, name), h("div", {}, this.value, this.more), this.canvas, legend);
+  }
+
+  clear() {
+    this.values = this.series.map(() => []);
+    this.value.textContent = "–";
+    this.more.textContent = "";
   }
 
   add(values, more = "") {

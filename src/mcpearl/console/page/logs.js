@@ -13,7 +13,8 @@ export class LogsView {
     this.level = h("select", { "aria-label": "Lowest level", change: () => this.show() }, LEVELS.map((each) => h("option", { value: each, selected: each === "debug" }, each)));
     this.lines = h("div", { class: "logs", role: "log", tabindex: 0, "aria-label": "Log" });
     this.element = card("Logs", [this.find, this.level, h("button", { type: "button", click: () => { this.rows = []; this.show(); } }, "Clear")], this.lines);
-    on("logs", (event) => event.rows.forEach((each) => this.add({ ...each, level: each.level.toLowerCase() })));
+    on("logs", ({ rows, worker }) => rows.forEach((each) => this.add({ ...each, level: each.level.toLowerCase(),
+      logger: worker === null || worker === undefined ? each.logger : `worker ${worker}: ${each.logger}` })));
     on("stderr", (event) => this.add({ at: Date.now() / 1000, level: "info", logger: "stderr", text: event.text }));
     on("notice", (event) => this.add(event.method === "notifications/message"
       ? { at: Date.now() / 1000, level: event.params.level, logger: `to the client${event.params.logger ? `: ${event.params.logger}` : ""}`, text: typeof event.params.data === "string" ? event.params.data : JSON.stringify(event.params.data) }

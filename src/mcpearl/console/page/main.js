@@ -50,7 +50,6 @@ on("hello", (event) => {
   fill(find("target"), names.map((name) => h("option", { value: name }, name)));
   if (names.includes(session.target)) find("target").value = session.target;
   if (!find("protocol").options.length) fill(find("protocol"), h("option", { value: "auto" }, "newest"), event.protocols.map((each) => h("option", { value: each }, each)));
-  views.live.operable = event.operable;
   find("tab-live").hidden = !event.live;
   document.title = `${names[0] ?? ""} · mcpearl console`;
   const last = remembered("view");

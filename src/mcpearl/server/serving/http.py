@@ -133,11 +133,11 @@ def make_pages(server: "Server", http: Http, console: Site | None) -> Pages | No
     return Pages(routes, server.in_thread, Health(server, http.health).answer, console)
 
 
-def make_console(server: "Server", http: Http) -> Site | None:
+def make_console(server: "Server", http: Http, siblings: "Siblings | None" = None) -> Site | None:
     """Return the console of a wire; None if it has none."""
     if not http.console:
         return None
-    site: Site = doors.behind("server.console")(server, http)
+    site: Site = doors.behind("server.console")(server, http, siblings)
     return site
 
 
@@ -182,7 +182,7 @@ class HttpListener:
         gate = make_gate(server, http.auth, http.path, http.websocket)
         self._http = http
         self._server = server
-        self._console = make_console(server, http)
+        self._console = make_console(server, http, siblings)
         self._endpoint = Endpoint(
             HttpHost(server),
             settings,
@@ -293,6 +293,8 @@ class HttpListener:
             await self._port.open(self._front.connect)
             if self._door is not None and self._door_front is not None:
                 await self._door.open(self._door_front.connect)
+            if self._console is not None:
+                await self._up.enter_async_context(self._console.running())
         except BaseException:
             await self._up.aclose()
             raise

@@ -138,15 +138,13 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     server: Literal["mcpearl", "granian"] = "mcpearl"
     """What serves the connections: mcpearl itself, or granian, which speaks HTTP/2 too."""
     console: bool | ConsoleOptions = False
-    """Serve a page that shows the server at work and tries what it offers, at `/console`. On an address
-    that other machines reach, it needs `auth`."""
+    """Serve a page that shows the server at work, with all its workers, and tries what it offers, at
+    `/console`. On an address that other machines reach, it needs `auth`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_port(self.port)
         check_workers(self.workers)
-        if self.console and self.workers != 1:
-            raise Unusable("a console shows one process: use it with `workers=1`")
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.

@@ -32,7 +32,7 @@ from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.names import Names
 from mcpearl.runtime.tree import Node
-from mcpearl.server.serving.http import WorkerHttp, described
+from mcpearl.server.serving.http import WorkerHttp, described, make_console
 from mcpearl.server.serving.wires import Http
 from mcpearl.server.serving.worker_board import WorkerBoard
 from mcpearl.stores.errors import StoreUnavailable
@@ -42,6 +42,7 @@ from mcpearl.transports.http_server.siblings import Siblings
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
     from mcpearl.stores.shared import SharedStore
+    from mcpearl.transports.http_server.pages import Site
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -85,13 +86,14 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
 
         shared = SharedSnapshots(count)
     server.web.board = None if http.health is None else WorkerBoard(count)
+    console = make_console(server, http)  # now, so that every worker has the same key
     with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
-            siblings = Siblings(number, paths)
+            siblings = Siblings(number, paths, restarts=crew.restarts(number))
             server.core.roster.names.serve("worker", siblings)
             server.web.number = number
             if shared is not None:
@@ -104,7 +106,8 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         port = TcpPort(http.host, listening.getsockname()[1], tls)
         patience = server.core.grace + _MARGIN + http.drain_delay
         names = server.core.roster.names
-        crew = Crew(count, work, patience, _greeting(server, http, port, count), names)
+        greeting = _greeting(server, http, port, count, console)
+        crew = Crew(count, work, patience, greeting, names)
         names.serve("worker", crew)
         crew.run()
 
@@ -117,10 +120,12 @@ async def _agreed(store: "SharedStore") -> list[bytes]:
         raise Unusable(f"the keys of the deployment could not be read: {error}") from None
 
 
-def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
+def _greeting(
+    server: "Server", http: Http, port: TcpPort, count: int, console: "Site | None"
+) -> str:
     info = server.core.offer.info
     tls = "s" * port.speaks_tls
-    line = described(http, lambda scheme, path: f"{scheme}{tls}://{port.place}{path}")
+    line = described(http, lambda scheme, path: f"{scheme}{tls}://{port.place}{path}", console)
     return f"{info.name} {info.version}, in {count} workers, {line}"
 
 
@@ -205,6 +210,7 @@ class _WorkerPlace(Struct):
     ready: int = -1  # the descriptor on which it reports that it is up
     began: float = 0.0
     retries: Retries = field(default_factory=lambda: Retries(_PAUSES))  # counts early deaths
+    restarts: int = 0
     was_up: bool = False  # whether any process in this place has come up
     due: float | None = None  # when it is to be started again, while there is no process
 
@@ -250,6 +256,10 @@ class Crew:
 
     def __len__(self) -> int:
         return len(self.values())
+
+    def restarts(self, number: int) -> int:
+        """Return how often a worker was replaced."""
+        return self._workers[number].restarts
 
     # Running
 
@@ -339,6 +349,7 @@ class Crew:
         worker.retries.worked_for(lived)
         pause = worker.retries.next_delay() if lived <= _YOUNG else 0.0
         worker.due = clock.monotonic() + pause
+        worker.restarts += 1
         logger.error(
             "worker %d (process %d) %s; it will be replaced in %g s",
             *(worker.number, pid, _how(status), pause),

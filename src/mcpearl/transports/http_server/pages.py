@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -95,6 +96,10 @@ class Site(Protocol):
 
     def watch(self, usage: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
         """Show how near the bounds of the endpoint are."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Return a context that lasts as long as the endpoint serves on a port of its own."""
         ...
 
     def is_public(self, path: str) -> bool:

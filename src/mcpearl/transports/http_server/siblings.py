@@ -54,7 +54,9 @@ class Sibling(Struct, frozen=True):
 class Siblings:
     """The workers, by number. Each has a socket at its path."""
 
-    def __init__(self, number: int, paths: list[Path], margin: float = 5.0) -> None:
+    def __init__(
+        self, number: int, paths: list[Path], margin: float = 5.0, restarts: int = 0
+    ) -> None:
         """Describe the workers to one of them.
 
         Args:
@@ -62,8 +64,10 @@ class Siblings:
             paths: The sockets of all workers.
             margin: Seconds beyond twice the keep-alive interval that an owner may be silent. A worker
                 that works shows a sign of life in each interval.
+            restarts: How often the worker of this number was replaced.
         """
         self.number = number
+        self.restarts = restarts
         self.paths = paths
         self._margin = margin
         self._pools: dict[int, ConnectionPool] = {}

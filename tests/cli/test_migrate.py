@@ -267,6 +267,12 @@ def test_what_is_rewritten(before: str, after: str):
         ),
         ("from fastmcp import Context\ndef f(ctx: Context): ctx.fastmcp", "name the server itself"),
         (
+            "from fastmcp import Context\ndef f(ctx: Context): ctx.input_responses",
+            "`await ctx.elicit(",
+        ),
+        ("from fastmcp import Context\ndef f(ctx: Context): ctx.nothing", "has no such member"),
+        ("from fastmcp import FastMCP\ns = FastMCP('x', list_page_size=n)", "is a number"),
+        (
             "from fastmcp import FastMCP\ns = FastMCP('x')\ns.run(log_level='x')",
             "MCPEARL_LOG_LEVEL",
         ),

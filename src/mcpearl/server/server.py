@@ -188,6 +188,8 @@ class Server(Operating, Running):
         check_lifespan(lifespan)
         check_versions(versions)
         refuse_text("state_keys", state_keys)
+        if not isinstance(page_size, int) or page_size < 1:
+            raise ValueError(f"page_size is a whole number over 0, not {page_size!r}")
         self.auth = auth
         store = _opened(environment.store() if store is None else store, name)
         self.shared = store if isinstance(store, SharedStore) else None

@@ -125,6 +125,7 @@ SERVER_KEYWORDS = {
     "list_page_size": "page_size",
     "on_duplicate_tools": "on_duplicate",
 }
+PAGE_SIZE = "`page_size=` is a number; leave it out where FastMCP has None"
 # What belongs to `run` and `asgi` now, and what it is called there; None for what is not needed.
 OF_RUN: dict[str, str | None] = {
     "host": "host",
@@ -248,6 +249,8 @@ SESSION_BY_HAND = {
     "client_params": "`ctx.client`",
 }
 CONTEXT_BY_HAND = {
+    "input_responses": "ask in the function: `await ctx.elicit(…)` returns the answer",
+    "request_state": "ask in the function; what it needs again it keeps with `ctx.once(key, …)`",
     "fastmcp": "name the server itself",
     "mcp_server": "name the server itself",
     "request_context": "`ctx.lifespan`, `ctx.meta` and `ctx.headers` are members of the context",

@@ -182,7 +182,10 @@ class _Rewriting:
             return
         elif member in names.STATE:
             return
-        self._source.leave(node, f"ctx.{member}", names.CONTEXT_BY_HAND.get(member))
+        advice = names.CONTEXT_BY_HAND.get(member)
+        if advice is None and member not in _context_members():
+            advice = "a context has no such member"
+        self._source.leave(node, f"ctx.{member}", advice)
 
     def _state(self, node: ast.Call, owner: str, method: str) -> None:
         """Take values of one call to `ctx.state`; those of a session are awaited."""
@@ -258,6 +261,8 @@ class _Rewriting:
                 continue
             if name in names.SERVER_KEYWORDS:
                 self._source.rename_keyword(keyword, names.SERVER_KEYWORDS[name])
+                if name == "list_page_size" and not isinstance(keyword.value, ast.Constant):
+                    self._source.leave(keyword.value, f"{name}=", names.PAGE_SIZE)
             elif name in names.OF_RUN:
                 self._source.drop_keyword(node, keyword)
                 if not self._moved(keyword):
@@ -412,6 +417,13 @@ def _server_options() -> frozenset[str]:
     from mcpearl.server.server import Server
 
     return frozenset(signature(Server.__init__).parameters)
+
+
+@cache
+def _context_members() -> frozenset[str]:
+    from mcpearl.server.context import Context
+
+    return frozenset(dir(Context))
 
 
 @cache

@@ -243,6 +243,8 @@ def test_what_is_rewritten(before: str, after: str):
             "Server(middleware=[…])",
         ),
         ("from fastmcp.server.auth.providers.github import X\nX()", "it does not log users in"),
+        ("from fastmcp.tools import tool\n@tool\ndef f(): ...", "`app.add_tool(function"),
+        ("from fastmcp.server.transforms import Namespace\nNamespace('x')", "rewrite=…"),
         ("from mcp.server.mcpserver import Resolve\nResolve(f)", "ask in the function"),
         ("from mcp.server.caching import CacheHint\nCacheHint()", "Server(list_ttl_ms=…)"),
         (

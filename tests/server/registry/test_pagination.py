@@ -159,5 +159,5 @@ def test_a_cursor_of_an_entry_that_is_gone_still_works() -> None:
 
 @pytest.mark.parametrize("page_size", [0, -1, None, "10"])
 def test_a_page_has_at_least_one_entry(page_size: Any):
-    with pytest.raises(ValueError, match="page_size is a whole number over 0"):
+    with pytest.raises(ValueError, match="`page_size` must be a whole number over 0"):
         Server("pages", page_size=page_size)

@@ -182,10 +182,8 @@ class _Rewriting:
             return
         elif member in names.STATE:
             return
-        advice = names.CONTEXT_BY_HAND.get(member)
-        if advice is None and member not in _context_members():
-            advice = "a context has no such member"
-        self._source.leave(node, f"ctx.{member}", advice)
+        unknown = None if member in _context_members() else "a context has no such member"
+        self._source.leave(node, f"ctx.{member}", names.CONTEXT_BY_HAND.get(member, unknown))
 
     def _state(self, node: ast.Call, owner: str, method: str) -> None:
         """Take values of one call to `ctx.state`; those of a session are awaited."""

@@ -187,6 +187,22 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "import mcp_types\nmcp_types.Tool(name='a', inputSchema={})",
             "import mcpearl.types as mcp_types\nmcp_types.Tool(name='a', input_schema={})",
         ),
+        (
+            "from mcp_types import ElicitRequestURLParams\n"
+            "ElicitRequestURLParams(message='m', url='u', elicitationId='i')",
+            "from mcpearl.types import ElicitRequestParams as ElicitRequestURLParams\n"
+            "ElicitRequestURLParams(message='m', url='u', elicitation_id='i', mode=\"url\")",
+        ),
+        (
+            "from mcp import types\ntypes.ElicitRequestFormParams(message='m', requested_schema=s)",
+            "from mcpearl import types\ntypes.ElicitRequestParams(message='m', requested_schema=s)",
+        ),
+        (
+            "from fastmcp import FastMCP\nfrom fastmcp_tasks import TasksExtension\ns = FastMCP('x')\n"
+            "s.add_extension(TasksExtension())\n@s.tool(task=True)\nasync def f(): ...",
+            "from mcpearl import Server\ns = Server('x')\npass\n"
+            "@s.tool(task=True)\nasync def f(): ...",
+        ),
         ("from fastmcp.tools import Tool\nimport json", "import json"),
         ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),
         ("import json\nx.inputSchema", "import json\nx.inputSchema"),
@@ -227,6 +243,20 @@ def test_what_is_rewritten(before: str, after: str):
             "Server(middleware=[…])",
         ),
         ("from fastmcp.server.auth.providers.github import X\nX()", "it does not log users in"),
+        ("from fastmcp.tools import tool\n@tool\ndef f(): ...", "`app.add_tool(function"),
+        ("from fastmcp.server.transforms import Namespace\nNamespace('x')", "rewrite=…"),
+        ("from mcp.server.mcpserver import Resolve\nResolve(f)", "ask in the function"),
+        ("from mcp.server.caching import CacheHint\nCacheHint()", "Server(list_ttl_ms=…)"),
+        (
+            "from fastmcp import FastMCP\nfrom fastmcp_tasks import TasksExtension\ns = FastMCP('x')\n"
+            "s.add_extension(TasksExtension(url='redis://'))",
+            "`Server(store=…)` keeps tasks",
+        ),
+        ("from fastmcp_tasks.context import get_task_context\nget_task_context()", "task=True"),
+        (
+            "from fastmcp.server.sessions import UserSession\nasync def f(s: UserSession): ...",
+            "use `ctx.session`",
+        ),
         (
             "from mcp.server import Server\nclass A:\n    def __init__(self):\n"
             "        self.s = Server('x')\n    def g(self):\n        @self.s.list_tools()\n"
@@ -238,6 +268,12 @@ def test_what_is_rewritten(before: str, after: str):
             "there is no server from an OpenAPI",
         ),
         ("from fastmcp import Context\ndef f(ctx: Context): ctx.fastmcp", "name the server itself"),
+        (
+            "from fastmcp import Context\ndef f(ctx: Context): ctx.input_responses",
+            "`await ctx.elicit(",
+        ),
+        ("from fastmcp import Context\ndef f(ctx: Context): ctx.nothing", "has no such member"),
+        ("from fastmcp import FastMCP\ns = FastMCP('x', list_page_size=n)", "is a number"),
         (
             "from fastmcp import FastMCP\ns = FastMCP('x')\ns.run(log_level='x')",
             "MCPEARL_LOG_LEVEL",
@@ -422,6 +458,7 @@ def test_a_server_is_known_by_where_it_comes_from(made: str):
 
 def test_every_name_that_is_written_exists():
     assert set(names.RENAMED.values()) <= set(mcpearl_package.__all__)
+    assert {name for name, _ in names.TYPES_RENAMED.values()} <= names.type_names()
     options = signature(mcpearl_package.Server.__init__).parameters
     assert set(names.SERVER_KEYWORDS.values()) <= set(options)
     for method in (*names.METHODS.values(), "mount"):

@@ -1,5 +1,6 @@
 """The compose file and the manifests of `examples/many_machines` are what they should be."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def test_the_compose_file() -> None:
             assert place in found["volumes"] or (FOLDER / place).exists(), place
         for needed in service.get("depends_on", ()):
             assert needed in services
+    # What is installed is the checkout, with all that its build needs.
+    checkout = {
+        each.split(":")[1].removeprefix("/checkout/") for each in services["server"]["volumes"]
+    }
+    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]
+    assert {"pyproject.toml", "src", project["readme"]} <= checkout
     address = services["server"]["environment"]["MCPEARL_STORE"]
     assert parse(address.replace("${STORE_PASSWORD:?set STORE_PASSWORD}", "x")).durable
 

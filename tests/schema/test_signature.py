@@ -529,6 +529,25 @@ def test_choices_and_fields_are_published_as_written():
     assert movie["genre"]["enum"] == ["western", "comedy"]
 
 
+@pytest.mark.parametrize(
+    "note", ["A word.", Meta(description="A word."), pydantic.Field(description="A word.")]
+)
+def test_none_is_published_once_and_the_description_stays_outside(note: Any):
+    def tool(word):
+        return word
+
+    tool.__annotations__["word"] = Annotated[str | None, note]
+    tool.__defaults__ = (None,)
+    compiled = compile_signature(tool)
+    assert compiled.input_schema["properties"]["word"] == {
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+        "default": None,
+        "description": "A word.",
+    }
+    assert compiled.call(compiled.decode(b'{"word": null}'), None) is None
+    assert compiled.call(compiled.decode(b'{"word": "a"}'), None) == "a"
+
+
 def test_loading_is_lazy():
     import subprocess
 

@@ -14,6 +14,12 @@ def refuse_text(name: str, given: Any) -> None:
         raise TypeError(f"`{name}` must be a list, as in `{name}=[{given!r}]`")
 
 
+def refuse_less_than_one(name: str, given: Any) -> None:
+    """Refuse what is not a whole number over 0."""
+    if not isinstance(given, int) or given < 1:
+        raise ValueError(f"`{name}` must be a whole number over 0, not {given!r}")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean …?` if one of the known words is close, otherwise nothing."""
     from difflib import get_close_matches  # only mistakes need it

@@ -31,7 +31,7 @@ from mcpearl.schema.stand_ins import (
 )
 from mcpearl.schema.twins import twin_of
 
-__all__ = ["Adapter", "aliased", "described", "merged", "union_of"]
+__all__ = ["Adapter", "aliased", "described", "merged", "or_none", "union_of"]
 
 
 class Adapter:
@@ -349,6 +349,14 @@ def _check_record(record: type) -> None:
 def union_of(members: tuple[Any, ...]) -> Any:
     """Return the `Union` of members that are only known at run time."""
     return Union.__getitem__(members)
+
+
+def or_none(annotation: Any) -> Any:
+    """Return an annotation that accepts None as well; the same one if it does so already."""
+    inner = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if get_origin(inner) in (Union, types.UnionType) and type(None) in get_args(inner):
+        return annotation
+    return union_of((annotation, None))
 
 
 def _one_of(name: str, options: list[tuple[Any, Any]]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.schema.adapt import union_of
+from mcpearl.schema.adapt import or_none
 from mcpearl.schema.defaults import completing
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
@@ -121,7 +121,7 @@ def _compiled(
     try:
         kind = publisher.adapt(annotation)
         if parameter.default is None:
-            kind = publisher.adapt(union_of((kind, None)))  # `x: int = None` means `int | None`
+            kind = publisher.adapt(or_none(kind))  # `x: int = None` means `int | None`
         msgspec.json.Decoder(kind, dec_hook=decode_hook)
         return kind, publisher.schema(kind)
     except (TypeError, ValueError, NameError, RecursionError) as error:

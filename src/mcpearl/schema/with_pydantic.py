@@ -15,7 +15,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from mcpearl.schema.adapt import union_of
+from mcpearl.schema.adapt import or_none
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.schema.for_pydantic import PydanticAdapter
 from mcpearl.schema.parameters import MISSING, Parameter
@@ -185,7 +185,7 @@ def _field(parameter: Parameter, adapt: Callable[[Any], Any], subject: str) -> t
         default = pydantic.Field(default_factory=lambda: msgspec.UNSET)  # nothing to publish
     kind = _adapted(annotation, parameter, adapt, subject)
     if default is None:
-        kind = union_of((kind, None))  # `x: int = None` means `int | None`
+        kind = or_none(kind)  # `x: int = None` means `int | None`
     _check(kind, parameter, subject)
     own = default if isinstance(default, FieldInfo) else None
     if own is None or (own.alias is None and own.validation_alias is None):

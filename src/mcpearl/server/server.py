@@ -10,7 +10,7 @@ from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
-from mcpearl.runtime.arguments import refuse_text
+from mcpearl.runtime.arguments import refuse_less_than_one, refuse_text
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.liveness import Keepalive
@@ -188,6 +188,7 @@ class Server(Operating, Running):
         check_lifespan(lifespan)
         check_versions(versions)
         refuse_text("state_keys", state_keys)
+        refuse_less_than_one("page_size", page_size)
         self.auth = auth
         store = _opened(environment.store() if store is None else store, name)
         self.shared = store if isinstance(store, SharedStore) else None

@@ -155,3 +155,9 @@ def test_a_cursor_of_an_entry_that_is_gone_still_works() -> None:
     assert listing.page(cursor) == ([], None)
     with pytest.raises(McpError):
         listing.page("nonsense")
+
+
+@pytest.mark.parametrize("page_size", [0, -1, None, "10"])
+def test_a_page_has_at_least_one_entry(page_size: Any):
+    with pytest.raises(ValueError, match="`page_size` must be a whole number over 0"):
+        Server("pages", page_size=page_size)

@@ -157,6 +157,8 @@ class Imports:
             return "mcpearl", "Server" + suffix
         if module in ("mcp", *names.TYPES) and name in names.type_names():
             return "mcpearl.types", name + suffix
+        if module in ("mcp", *names.TYPES) and name in names.TYPES_RENAMED:
+            return "mcpearl.types", names.TYPES_RENAMED[name][0] + (suffix or f" as {name}")
         lowlevel = (alias.asname or name) in self.lowlevel
         if name in names.RENAMED and not lowlevel:
             new = names.RENAMED[name]

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-ROOTS = ("fastmcp", "mcp", "mcp_types")
+ROOTS = ("fastmcp", "fastmcp_tasks", "mcp", "mcp_types")
 
 # Modules with the types of the protocol; `mcp` 2 has them in a package of their own, too.
 TYPES = ("mcp.types", "mcp_types")
@@ -30,6 +30,15 @@ RENAMED = {
     "NotFoundError": "ResourceNotFound",
 }
 SERVERS = {"FastMCP", "MCPServer"}
+
+# Types of the protocol that `mcp` has apart and mcpearl as one, with what an object of them has to say.
+TYPES_RENAMED = {
+    "ElicitRequestFormParams": ("ElicitRequestParams", ""),
+    "ElicitRequestURLParams": ("ElicitRequestParams", 'mode="url"'),
+}
+# Extensions that a server of mcpearl has without being told.
+BUILT_IN = {"TasksExtension"}
+EXTENSION_DROPPED = "dropped with its options; `Server(store=…)` keeps tasks"
 
 # What to do about names that have no counterpart.
 BY_HAND = {
@@ -70,6 +79,19 @@ BY_HAND = {
     "TokenVerifier": "subclass `mcpearl.auth.Verifier`",
     "AuthSettings": "`Server(auth=…)` takes a verifier of `mcpearl.auth`",
     "TaskConfig": "`@app.tool(task=True)`, or `task=Tasks(…)`",
+    "TasksExtension": "a server has tasks by itself; `@app.tool(task=True)` is enough",
+    "Resolve": "ask in the function: `await ctx.elicit(…)` or `await ctx.sample(…)`",
+    "Elicit": "ask in the function: `await ctx.elicit(…)`",
+    "Sample": "ask in the function: `await ctx.sample(…)`",
+    "ElicitationResult": "`await ctx.elicit(…)` returns `Elicited`, with `action` and `data`",
+    "AcceptedElicitation": '`(await ctx.elicit(…)).action` is "accept"',
+    "DeclinedElicitation": '`(await ctx.elicit(…)).action` is "decline"',
+    "CancelledElicitation": '`(await ctx.elicit(…)).action` is "cancel"',
+    "InputRequiredToolResult": "ask in the function: `await ctx.elicit(…)`",
+    "UserSession": "use `ctx.session`, which belongs to the user where there is no session",
+    "SessionId": "use `ctx.session`",
+    "CacheHint": "`Server(list_ttl_ms=…)`, and `ttl_ms=` of a resource",
+    "RequestStateSecurity": "`Server(state_keys=[…])`",
     "ServerSession": "the context has what sessions had: `ctx.elicit`, `ctx.sample`, `ctx.log`",
     "InitializationOptions": "name and version are the server's: `Server(name, version)`",
     "NotificationOptions": "the server announces changes of its lists by itself",
@@ -80,6 +102,12 @@ _MODULES = {
     "fastmcp.server.auth": "`mcpearl.auth` verifies tokens; it does not log users in elsewhere",
     "fastmcp.server.openapi": "write the tools; there is no server from an OpenAPI document",
     "fastmcp.server.providers": "mount servers with `app.mount`, or register what it offers",
+    "fastmcp.server.transforms": '`app.mount("name", other, rewrite=…)` changes what a server offers',
+    "fastmcp.tools": "register the function: `app.add_tool(function, name=…)`",
+    "fastmcp.prompts": "register the function: `app.add_prompt(function, name=…)`",
+    "fastmcp.resources": "register the function: `app.add_resource(uri, function)`",
+    "fastmcp.experimental": "it has no counterpart",
+    "fastmcp_tasks": "`@app.tool(task=True)` runs tasks, and `Server(store=…)` keeps them",
     "fastmcp.apps": "MCP Apps have no counterpart",
     "fastmcp.server.apps": "MCP Apps have no counterpart",
     "mcp.server.auth": "`mcpearl.auth` verifies tokens; it is not an authorization server",
@@ -101,6 +129,7 @@ SERVER_KEYWORDS = {
     "list_page_size": "page_size",
     "on_duplicate_tools": "on_duplicate",
 }
+PAGE_SIZE = "`page_size=` is a number; leave it out where FastMCP has None"
 # What belongs to `run` and `asgi` now, and what it is called there; None for what is not needed.
 OF_RUN: dict[str, str | None] = {
     "host": "host",
@@ -224,6 +253,8 @@ SESSION_BY_HAND = {
     "client_params": "`ctx.client`",
 }
 CONTEXT_BY_HAND = {
+    "input_responses": "ask in the function: `await ctx.elicit(…)` returns the answer",
+    "request_state": "ask in the function; what it needs again it keeps with `ctx.once(key, …)`",
     "fastmcp": "name the server itself",
     "mcp_server": "name the server itself",
     "request_context": "`ctx.lifespan`, `ctx.meta` and `ctx.headers` are members of the context",

@@ -182,7 +182,8 @@ class _Rewriting:
             return
         elif member in names.STATE:
             return
-        self._source.leave(node, f"ctx.{member}", names.CONTEXT_BY_HAND.get(member))
+        unknown = None if member in _context_members() else "a context has no such member"
+        self._source.leave(node, f"ctx.{member}", names.CONTEXT_BY_HAND.get(member, unknown))
 
     def _state(self, node: ast.Call, owner: str, method: str) -> None:
         """Take values of one call to `ctx.state`; those of a session are awaited."""
@@ -206,6 +207,8 @@ class _Rewriting:
             self._construction(node)
         elif original in ("McpError", "MCPError"):
             self._error(node)
+        elif original in names.TYPES_RENAMED:
+            self._renamed_type(node, *names.TYPES_RENAMED[original])
         elif original in names.type_names() and original not in names.RENAMED:
             self._snake_keywords(node)
         match node.func:
@@ -256,6 +259,8 @@ class _Rewriting:
                 continue
             if name in names.SERVER_KEYWORDS:
                 self._source.rename_keyword(keyword, names.SERVER_KEYWORDS[name])
+                if name == "list_page_size" and not isinstance(keyword.value, ast.Constant):
+                    self._source.leave(keyword.value, f"{name}=", names.PAGE_SIZE)
             elif name in names.OF_RUN:
                 self._source.drop_keyword(node, keyword)
                 if not self._moved(keyword):
@@ -286,6 +291,15 @@ class _Rewriting:
             if keyword.arg in names.snake_members():
                 self._source.rename_keyword(keyword, names.snake_members()[keyword.arg])
 
+    def _renamed_type(self, node: ast.Call, name: str, needed: str) -> None:
+        """Make an object of a type that has another name, and say what that name no longer says."""
+        if isinstance(node.func, ast.Attribute):
+            self._source.rename_member(node.func, name)
+        self._snake_keywords(node)
+        keyword = needed.partition("=")[0]
+        if keyword and not any(each.arg in (keyword, None) for each in node.keywords):
+            self._source.add_arguments(node, needed)
+
     def _method(self, node: ast.Call, function: ast.Attribute, method: str, owner: str) -> None:
         if method in names.METHODS:
             self._source.rename_member(function, names.METHODS[method])
@@ -293,9 +307,20 @@ class _Rewriting:
             self._registration(node, method)
         elif method == "mount":
             self._mount(node)
+        elif method == "add_extension" and self._is_built_in(node):
+            self._source.replace(node, "pass")
+            made = node.args[0]
+            if isinstance(made, ast.Call) and (made.args or made.keywords):
+                self._source.leave(node, ".add_extension()", names.EXTENSION_DROPPED)
+            return
         self._source.leave(node, f".{method}()", names.METHODS_BY_HAND.get(method))
         if method in names.RUNS:
             self._run(node, method, owner)
+
+    def _is_built_in(self, node: ast.Call) -> bool:
+        """Return whether a statement adds an extension that every server has here."""
+        made = node.args[0] if node.args and id(node) in self._alone else None
+        return isinstance(made, ast.Call) and self._original(made.func) in names.BUILT_IN
 
     def _registration(self, node: ast.Call, method: str) -> None:
         given = node.args[0] if node.args else None
@@ -390,6 +415,13 @@ def _server_options() -> frozenset[str]:
     from mcpearl.server.server import Server
 
     return frozenset(signature(Server.__init__).parameters)
+
+
+@cache
+def _context_members() -> frozenset[str]:
+    from mcpearl.server.context import Context
+
+    return frozenset(dir(Context))
 
 
 @cache

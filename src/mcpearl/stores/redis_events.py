@@ -194,7 +194,7 @@ class RedisEventStore:
     def stop_reading(self, session: str, stream: str) -> None:
         """Leave a stream that has no reader here any more; what is appended elsewhere is not heard."""
         found = self._streams.get((session, stream))
-        if found is not None:
+        if found is not None and len(found.followers) < 2:  # another endpoint may still read it
             self._leave(found)
 
     def _leave(self, stream: LocalStream) -> None:

@@ -142,6 +142,7 @@ class RedisSessionStore:
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
         self._newest: tuple[str, _Facts] | None = None  # what was sealed last, which is saved next
+        self._watchers: list[Changed] = []  # the endpoints of this process
         self.counted = SessionCount(link)
         """The sessions of all machines."""
 
@@ -248,6 +249,7 @@ class RedisSessionStore:
         saved = await self._link.run(_SAVE, keys, given)
         if saved:
             self.counted.used(digest_of(record.id), ttl)
+            self._tell_endpoints(record.id, record)
         if saved and hearer is not None and len(keys) == 1:
             if hearer:
                 await self._bus.pass_to(hearer, _TOPIC, message)
@@ -284,7 +286,14 @@ class RedisSessionStore:
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
         self.counted.ended(digest_of(id))
+        self._tell_endpoints(id, None)
         await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
+
+    def _tell_endpoints(self, id: str, record: SessionRecord | None) -> None:
+        """Tell the endpoints of this process of a change that one of them made."""
+        if len(self._watchers) > 1:
+            for hear in list(self._watchers):
+                hear(id, record)
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
         """Hear of sessions that other processes changed or ended."""
@@ -302,8 +311,10 @@ class RedisSessionStore:
                 hear(notice.id, _record(notice.id, facts, changing, notice.revision))
 
         ends = self._bus.subscribe(_TOPIC, heard, missed), self._bus.receive(_TOPIC, heard)
+        self._watchers.append(hear)
 
         def stop() -> None:
+            self._watchers.remove(hear)
             for end in ends:
                 end()
 

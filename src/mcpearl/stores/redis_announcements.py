@@ -1,4 +1,4 @@
-"""Announcements on their way to the streams of sessions: those for many streams are one step of the store.
+"""Announcements on their way to the streams of sessions; many streams are one step of the store.
 
 Every process that has a session announces to it, and the store takes an announcement once. A stream that
 is read here comes first: its reader hears of the announcement as soon as it is stored. For a stream that
@@ -126,7 +126,9 @@ class Announcements:
                 break
             except StoreUnavailable:
                 await self._link.until_usable()
-        for name, stream, known, (last, appended) in zip(names, before, heard, written, strict=True):
+        for name, stream, known, (last, appended) in zip(
+            names, before, heard, written, strict=True
+        ):
             if last < 0:
                 logger.warning("the store has something in a stream of events that is not ours")
             elif stream is not None and self._streams.get(name) is stream:

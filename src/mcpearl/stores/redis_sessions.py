@@ -40,8 +40,13 @@ _TOPIC = "sessions"
 _LOAD = Script(
     """
 local now = time_of(ARGV[1])
-local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires', 'since')
+local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires', 'since', 'ttl')
 if not found[1] or tonumber(found[3]) <= now then return nil end
+local ttl = tonumber(found[5] or 0)
+if tonumber(found[3]) - now < 0.75 * ttl then  -- it is loaded because it is used
+    redis.call('HSET', KEYS[1], 'expires', exact(now + ttl))
+    redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
+end
 return {found[1], found[2], found[4] or '0'}
 """
 )
@@ -56,7 +61,7 @@ elseif revision ~= 1 and not (young and revision == 2) then
 end
 local ttl = tonumber(ARGV[5])
 redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl),
-    'since', exact(time_of('')))
+    'since', exact(time_of('')), 'ttl', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 if KEYS[2] and #ARGV > 5 then
     redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])
@@ -70,7 +75,7 @@ _TOUCH = Script(
 local now, ttl = time_of(ARGV[1]), tonumber(ARGV[2])
 local found = redis.call('HMGET', KEYS[1], 'revision', 'expires')
 if not found[1] or tonumber(found[1]) < 0 or tonumber(found[2]) <= now then return 0 end
-redis.call('HSET', KEYS[1], 'expires', exact(now + ttl))
+redis.call('HSET', KEYS[1], 'expires', exact(now + ttl), 'ttl', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 return 1
 """

@@ -62,7 +62,11 @@ class SessionStore(Protocol):
         ...
 
     async def load(self, id: str) -> SessionRecord | None:
-        """Return the record of a session, or None when it is unknown, expired or deleted."""
+        """Return the record of a session, or None when it is unknown, expired or deleted.
+
+        A session is loaded because it is used. If the processes that load it may end before they `touch`
+        it, a store has to move its expiry here.
+        """
         ...
 
     async def save(self, record: SessionRecord, ttl: float) -> bool:

@@ -1,8 +1,8 @@
 """A machine of the scene: `scene_server.py PORT WORKERS STORE LOG HOST KEPT`, as a process of its own.
 
 Tools note in a file that they ran, so that a call that ran twice is found. KEPT is the seconds after
-which everything in the store expires that is not used, so that the end of a scene can be waited for; 0 for
-the times a deployment has.
+which everything in the store expires that is not used, so that the end of a scene can be waited for; 0
+for the times a deployment has.
 """
 
 import asyncio

@@ -176,6 +176,13 @@ class RedisSessionStore:
         self.counted.begun(digest_of(id), YOUNG)
         return id
 
+    def is_in_id(self, record: SessionRecord) -> bool:
+        """Whether nothing has changed since the id was made, and the facts fit into it."""
+        newest, state = self._newest, record.state
+        if newest is None or not newest[1].whole:
+            return False
+        return not (state.ready or state.log_level or record.uris)
+
     @property
     def count(self) -> int:
         """How many sessions all machines have, as of a second ago."""

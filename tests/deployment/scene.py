@@ -55,6 +55,8 @@ KEPT = 60
 EXPIRING = 90.0  # seconds beyond that: a task is kept a minute longer than its time
 STAY = ("keys", "tasks:changes")
 """What is documented to stay: the agreed keys, and the notes of tasks that changed."""
+OPENED = "opened"
+"""What stands among the phases of a client once its session is open."""
 PATIENCE = 60.0  # seconds: a task of a dead worker waits for its lease, and perhaps for the store
 
 
@@ -195,6 +197,7 @@ async def a_client(url: str, books: Books, name: str, protocol: str) -> AsyncIte
         keepalive=None,
     )
     async with client:
+        phases.append(OPENED)
         await surely(lambda: client.subscribe("state://a"))
         yield client
 
@@ -393,8 +396,8 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
 
 
 def _began_again(phases: list[str]) -> bool:
-    """Whether a client had a session and began another; a first `initialize` may be cut and repeated."""
-    return "READY" in phases and "INITIALIZING" in phases[phases.index("READY") :]
+    """Whether a client had a session and began another; until it is open, a kill makes it begin again."""
+    return OPENED in phases and "INITIALIZING" in phases[phases.index(OPENED) :]
 
 
 async def _left(store: RedisServer, ended: list[str]) -> dict[str, int]:

@@ -50,7 +50,7 @@ SERVER = Path(__file__).with_name("scene_server.py")
 WORKERS = 2
 TOOLS = ("record", "record", "record", "count", "ask", "sample", "job")
 FROZEN = 7.0  # seconds the store stands still: longer than the server waits for a reply
-KEPT = 60
+KEPT = 120
 """Seconds after which what is not used expires in a scene that is waited for."""
 EXPIRING = 90.0  # seconds beyond that: a task is kept a minute longer than its time
 STAY = ("keys", "tasks:changes")
@@ -197,8 +197,8 @@ async def a_client(url: str, books: Books, name: str, protocol: str) -> AsyncIte
         keepalive=None,
     )
     async with client:
-        phases.append(OPENED)
         await surely(lambda: client.subscribe("state://a"))
+        phases.append(OPENED)  # until then, a kill that hits `initialized` makes it begin again
         yield client
 
 
@@ -396,7 +396,7 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
 
 
 def _began_again(phases: list[str]) -> bool:
-    """Whether a client had a session and began another; until it is open, a kill makes it begin again."""
+    """Whether a client that had a session began another."""
     return OPENED in phases and "INITIALIZING" in phases[phases.index(OPENED) :]
 
 

@@ -55,6 +55,12 @@ def make_app(store: str, **options: Any) -> Server:
         await ctx.session.set("key", "value")
         return "kept"
 
+    @app.tool
+    async def touch() -> str:
+        "Say that a resource changed."
+        app.notify_resource_updated("config://a")
+        return "touched"
+
     @app.resource("config://{name}")
     def config(name: str) -> str:
         return name

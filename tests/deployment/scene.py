@@ -7,7 +7,9 @@ each. At the end the books are balanced:
 - every call had one outcome, and none ran twice; a call that was answered did run;
 - a subscriber heard of the last change;
 - no client lost its session;
-- every key in the store expires, and nothing is left there of a session that was ended.
+- every key in the store expires, and nothing is left there of a session that was ended;
+- with `kept`, all is waited for: at the end the store has the keys of the deployment and the notes of
+  changed tasks, which are documented to stay for a year and an hour, and nothing else.
 
 `python -m tests.deployment.scene --seconds 300 --kind valkey --strangers` runs it for long, with clients
 of both TypeScript SDKs and of the official Python SDK as well.
@@ -48,6 +50,13 @@ SERVER = Path(__file__).with_name("scene_server.py")
 WORKERS = 2
 TOOLS = ("record", "record", "record", "count", "ask", "sample", "job")
 FROZEN = 7.0  # seconds the store stands still: longer than the server waits for a reply
+KEPT = 120
+"""Seconds after which what is not used expires in a scene that is waited for."""
+EXPIRING = 90.0  # seconds beyond that: a task is kept a minute longer than its time
+STAY = ("keys", "tasks:changes")
+"""What is documented to stay: the agreed keys, and the notes of tasks that changed."""
+OPENED = "opened"
+"""What stands among the phases of a client once its session is open."""
 PATIENCE = 60.0  # seconds: a task of a dead worker waits for its lease, and perhaps for the store
 
 
@@ -73,13 +82,16 @@ STRANGERS = {
 class Machine:
     """One parent with its workers."""
 
-    def __init__(self, store: str, log: Path, errors: Path, cabled: Cabled | None = None) -> None:
+    def __init__(
+        self, store: str, log: Path, errors: Path, cabled: Cabled | None = None, kept: int = 0
+    ) -> None:
         self.cabled = cabled
         self.place = "127.0.0.1" if cabled is None else cabled.host, free_port()
         self._errors = errors.open("ab")
         host, port = self.place
         command = [] if cabled is None else list(cabled.prefix)
         command += [sys.executable, str(SERVER), str(port), str(WORKERS), store, str(log), host]
+        command.append(str(kept))
         self.process = subprocess.Popen(command, stderr=self._errors)
 
     @property
@@ -186,6 +198,7 @@ async def a_client(url: str, books: Books, name: str, protocol: str) -> AsyncIte
     )
     async with client:
         await surely(lambda: client.subscribe("state://a"))
+        phases.append(OPENED)  # until then, a kill that hits `initialized` makes it begin again
         yield client
 
 
@@ -250,11 +263,13 @@ async def play(
     *,
     strangers: bool = False,
     namespaces: bool = False,
+    kept: int = 0,
 ) -> dict[str, Any]:
     """Play the scene; return its figures. Raises `AssertionError` if the books do not balance.
 
     With `strangers`, clients that are not ours take part; what they hear of updates is not asked. With
-    `namespaces`, each machine has a network of its own, and one is cut off for a while.
+    `namespaces`, each machine has a network of its own, and one is cut off for a while. With `kept`, what
+    is in the store and not used expires after so many seconds, and is waited for.
     """
     books = Books()
     reached = ["--bind", "0.0.0.0", "--protected-mode", "no"] if namespaces else []
@@ -264,7 +279,10 @@ async def play(
         log.touch()
         cables = [Cabled(number) for number in range(2)] if namespaces else [None, None]
         machines = [
-            Machine(store.url if each is None else f"redis://{each.near}:{port}", log, errors, each)
+            Machine(
+                store.url if each is None else f"redis://{each.near}:{port}",
+                *(log, errors, each, kept),
+            )
             for each in cables
         ]
         try:
@@ -286,6 +304,10 @@ async def play(
             for machine in machines:
                 machine.stop()
         figures["left"] = await _left(store, balancer.ended)
+        if kept:
+            began = time.monotonic()
+            figures["left at the end"] = await _left_at_last(store, 2 * kept + EXPIRING)
+            figures["seconds until that"] = round(time.monotonic() - began)
     return figures
 
 
@@ -355,7 +377,7 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
     wrong = {key: each for key, each in books.outcomes.items() if each.startswith("not run")}
     assert not any(ran[key] for key in wrong), "a call ran of which it was said that it did not"
     assert not books.silent(), f"did not hear of the last change: {books.silent()}"
-    lost = [name for name, phases in books.phases.items() if phases.count("INITIALIZING") > 1]
+    lost = [name for name, phases in books.phases.items() if _began_again(phases)]
     assert not lost, f"lost their session: {lost}"
     by_client: dict[str, Counter[str]] = {}
     for key, outcome in books.outcomes.items():
@@ -371,6 +393,11 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
         "a machine was cut off": books.cuts,
         "errors": sorted({each for each in books.outcomes.values() if ":" in each})[:8],
     }
+
+
+def _began_again(phases: list[str]) -> bool:
+    """Whether a client that had a session began another."""
+    return OPENED in phases and "INITIALIZING" in phases[phases.index(OPENED) :]
 
 
 async def _left(store: RedisServer, ended: list[str]) -> dict[str, int]:
@@ -395,6 +422,23 @@ async def _left(store: RedisServer, ended: list[str]) -> dict[str, int]:
     return dict(kinds)
 
 
+async def _left_at_last(store: RedisServer, patience: float) -> list[str]:
+    """Wait until everything has expired; return the keys that are documented to stay.
+
+    Raises `AssertionError` if others stay.
+    """
+    client = redis.asyncio.Redis(unix_socket_path=str(store.socket))
+    deadline = time.monotonic() + patience
+    while True:
+        found = {key.decode() async for key in client.scan_iter()}
+        others = {key for key in found if key.partition("}:")[2] not in STAY}
+        if not others:
+            await client.aclose()
+            return sorted(found)
+        assert time.monotonic() < deadline, f"{len(others)} keys are left: {sorted(others)[:20]}"
+        await asyncio.sleep(0.5)
+
+
 def main() -> None:
     """Play the scene, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -403,6 +447,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--strangers", action="store_true")
     parser.add_argument("--namespaces", action="store_true", help="where the system allows it")
+    parser.add_argument("--kept", type=int, default=KEPT, help="0 for the times of a deployment")
     options = parser.parse_args()
     namespaces = options.namespaces and are_possible()
     if namespaces:
@@ -412,6 +457,7 @@ def main() -> None:
             *(options.kind, options.seconds, options.clients),
             strangers=options.strangers,
             namespaces=namespaces,
+            kept=options.kept,
         )
     )
     print(json.dumps(figures, indent=2))

@@ -1,6 +1,8 @@
-"""A machine of the scene: `scene_server.py PORT WORKERS STORE LOG HOST`, as a process of its own.
+"""A machine of the scene: `scene_server.py PORT WORKERS STORE LOG HOST KEPT`, as a process of its own.
 
-Tools note in a file that they ran, so that a call that ran twice is found.
+Tools note in a file that they ran, so that a call that ran twice is found. KEPT is the seconds after
+which everything in the store expires that is not used, so that the end of a scene can be waited for; 0
+for the times a deployment has.
 """
 
 import asyncio
@@ -10,9 +12,24 @@ import sys
 from mcpearl import Context, Server
 from mcpearl.server.serving import workers
 from mcpearl.server.tasks.options import Tasks
+from mcpearl.stores import (
+    redis_bus,
+    redis_event_steps,
+    redis_events,
+    redis_recent,
+    redis_sessions,
+    redis_state,
+)
 
 PORT, WORKERS, STORE, LOG = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-HOST = sys.argv[5]
+HOST, KEPT = sys.argv[5], int(sys.argv[6])
+if KEPT:
+    for module in (redis_bus, redis_event_steps, redis_events):
+        module.KEPT_FOR = KEPT
+    redis_state.IDLE = KEPT
+    redis_event_steps.LINGER = KEPT // 10
+    redis_sessions.YOUNG = float(KEPT)
+    redis_recent.REACH = KEPT * 0.8
 app = Server("scene", store=STORE, grace=2.0)
 workers._YOUNG = 0.0  # a worker that is killed is replaced at once, however often
 
@@ -57,7 +74,7 @@ async def count(key: str, ctx: Context) -> int:
     return os.getpid()
 
 
-@app.tool(task=Tasks(required=True, restart=False))
+@app.tool(task=Tasks(required=True, restart=False, **({"ttl": float(KEPT)} if KEPT else {})))
 async def job(key: str) -> str:
     "Work as a task."
     note(f"ran {key}")
@@ -79,5 +96,10 @@ def state(name: str) -> str:
 
 if __name__ == "__main__":
     app.run(
-        "http", host=HOST, port=PORT, workers=WORKERS, allowed_hosts=["127.0.0.1:*", f"{HOST}:*"]
+        "http",
+        host=HOST,
+        port=PORT,
+        workers=WORKERS,
+        allowed_hosts=["127.0.0.1:*", f"{HOST}:*"],
+        **({"idle_timeout": KEPT} if KEPT else {}),
     )

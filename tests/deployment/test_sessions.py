@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from mcpearl.auth import Principal
+from mcpearl.runtime import clock
+from mcpearl.stores import redis_sessions
 from mcpearl.stores.errors import TOLD
 from mcpearl.stores.shared import REQUEST_BITS
-from tests.deployment.machines import text_of, two_machines
+from tests.deployment.machines import make_app, text_of, two_machines
 from tests.redis_server import fresh_address, running
-from tests.transports.raw_http import LEGACY, Raw, Session, message
+from tests.transports.raw_http import LEGACY, Raw, Session, message, serving
 from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")
@@ -379,3 +381,32 @@ async def test_a_store_that_cannot_be_used_is_refused_in_words() -> None:
     with running("redis", *evicting) as redis, pytest.raises(Exception, match="maxmemory-policy"):
         async with two_machines(redis.url):
             pass
+
+
+async def test_a_session_in_use_outlives_workers_that_live_for_a_short_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redis_sessions, "YOUNG", 1.0)  # else its id alone brings it back
+    address = fresh_address()
+    app = make_app(address)
+    async with serving(app, idle_timeout=3.0) as raw:
+        session = await raw.initialize()
+        assert "result" in (await session.ask("ping")).json
+    began = clock.monotonic()
+    while clock.monotonic() - began < 4.0:
+        async with serving(make_app(address), idle_timeout=3.0) as raw:
+            session.port = raw.port
+            assert "result" in (await session.ask("ping")).json
+
+
+async def test_a_session_whose_client_only_listens_is_kept_in_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redis_sessions, "YOUNG", 1.0)  # else its id alone brings it back
+    async with two_machines(idle_timeout=2.0) as (one, two):
+        begun = await one.raw.initialize()
+        assert "result" in (await begun.ask("ping")).json
+        stream = await begun.get()
+        await asyncio.sleep(3.5)
+        assert "result" in (await two.take_up(begun).ask("ping")).json
+        stream.close()

@@ -328,7 +328,7 @@ async def test_every_key_expires() -> None:
     events.append("session", "s", b"x")
     events.announce("session", "t", b"x")
     await events.stored("session", "s")
-    await eventually(lambda: not events._beside)
+    await eventually(lambda: not events._announcements)
     keys = [key async for key in link._client.scan_iter(f"*{link.prefix}*")]  # type: ignore[union-attr]
     assert len(keys) >= 10
     for key in keys:
@@ -406,7 +406,7 @@ async def test_an_announcement_is_made_once_by_however_many_processes() -> None:
                 each.events.announce("s", "s", b"changed", position)
         one.events.announce("s", "s", b"changed", "1")  # it lags behind
         await eventually(lambda: listener.heard_events == [(1, b"changed"), (2, b"changed")])
-        await eventually(lambda: not one.events._beside and not two.events._beside)
+        await eventually(lambda: not one.events._announcements and not two.events._announcements)
         assert (await two.events.after("s", "s", None)).last == 2
 
 

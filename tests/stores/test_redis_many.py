@@ -19,6 +19,7 @@ from mcpearl.stores.tasks import TaskRecord
 from tests.deployment.machines import Machine, text_of, two_machines
 from tests.ports import free_port
 from tests.redis_server import RedisServer, binary, running
+from tests.stores.test_events import Listener
 from tests.waiting import eventually
 
 ANN: Identity = ("issuer", "ann", None)
@@ -52,6 +53,15 @@ async def works(address: str) -> None:
     one.events.append(record.id, "s", b"event")
     await one.events.stored(record.id, "s")
     assert (await two.events.after(record.id, "s", None)).events == [(1, b"event")]
+    readers = {f"session {number}": Listener() for number in range(5)}  # at different nodes
+    for session, reader in readers.items():
+        two.events.follow(session, "s", reader)
+        await two.events.after(session, "s", None)
+    for session in readers:
+        two.events.announce(session, "s", b"news", "1")
+    await eventually(
+        lambda: all(reader.heard_events == [(1, b"news")] for reader in readers.values())
+    )
     await one.names.claim("name", one)
     assert await two.names.machine_of("name") is not None
     assert await one.proofs.note("key", "id", 60.0) and not await two.proofs.note("key", "id", 60.0)

@@ -74,6 +74,10 @@ class EventStore(Protocol):
         """
         ...
 
+    def leave(self, session: str, stream: str) -> None:
+        """Drop announcements that wait, since this process does not have the session any more."""
+        ...
+
     def end(self, session: str, stream: str) -> None:
         """Note, after all that was appended, that nothing follows. Never waits."""
         ...

@@ -201,6 +201,9 @@ class MemoryEventStore:
 
     # Forgetting
 
+    def leave(self, session: str, stream: str) -> None:
+        """Do nothing: no announcement waits here."""
+
     def forget(self, session: str) -> None:
         """Drop a session with its streams."""
         found = self._sessions.get(session)

@@ -28,6 +28,10 @@ class MemorySessionStore:
         """Return 32 random characters."""
         return clock.token(24)
 
+    def is_in_id(self, record: SessionRecord) -> bool:
+        """Return False: an id says nothing."""
+        return False
+
     async def load(self, id: str) -> SessionRecord | None:
         """Return a record that has not expired."""
         return self._find(id)

@@ -99,7 +99,7 @@ class RedisBus:
                 adding = [self._add(self.key, topic, message) for topic, message in batch]
                 for sent in await asyncio.gather(*adding, return_exceptions=True):
                     if isinstance(sent, BaseException):
-                        await self._link.until_up()
+                        await self._link.until_usable()
                         break  # what follows it is sent again, too: order matters, repetition does not
                     if self._unsent:
                         self._unsent.popleft()

@@ -71,7 +71,7 @@ class SessionCount:
             try:
                 await self.look()
             except StoreUnavailable:
-                await self._link.until_up()
+                await self._link.until_usable()
 
     async def look(self) -> None:
         """Note what changed, and read the count."""

@@ -93,27 +93,57 @@ return {last, before, others}
 newest before. The newest is -1 where the stream was ended by another process."""
 
 ANNOUNCE = Script(
-    _ADD
-    + """
-local most, room, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local name, message, position = ARGV[5], ARGV[6], ARGV[7]
-local last = tonumber(redis.call('HGET', KEYS[1], 'last') or 0)
-if position ~= '' then
-    local text = redis.sha1hex(message)
-    local before = redis.call('HGET', KEYS[4], text)
-    if before and before >= position then return {last, 0} end
-    if not before and redis.call('HLEN', KEYS[4]) >= known then redis.call('DEL', KEYS[4]) end
-    redis.call('HSET', KEYS[4], text, position)
-    redis.call('PEXPIRE', KEYS[4], tonumber(ttl) * 1000)
+    """
+local most, room, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local message, position = ARGV[5], ARGV[6]
+local text, now = redis.sha1hex(message), exact(time_of(''))
+-- Expiries are moved by a quarter at least: most announcements leave them as they are.
+local function keep_longer(key)
+    if redis.call('PTTL', key) < ttl * 1000 then redis.call('PEXPIRE', key, ttl * 1250) end
 end
-last = add(message, most, room)
-redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), name)
-for n = 1, 3 do redis.call('PEXPIRE', KEYS[n], tonumber(ttl) * 1000) end
-return {last, 1}
+local function announce(state, events, streams, announced, name)
+    if position ~= '' then
+        local before = redis.call('HGET', announced, text)
+        if before and before >= position then
+            return {tonumber(redis.call('HGET', state, 'last') or 0), 0}
+        end
+        if not before and redis.call('HLEN', announced) >= known then redis.call('DEL', announced) end
+        redis.call('HSET', announced, text, position)
+        keep_longer(announced)
+    end
+    local last = redis.call('HINCRBY', state, 'last', 1)
+    redis.call('XADD', events, last .. '-0', 'm', message)
+    local size = redis.call('HINCRBY', state, 'bytes', #message)
+    local count = redis.call('XLEN', events)
+    while count > 1 and (size > room or count > most) do
+        local oldest = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
+        redis.call('XDEL', events, oldest[1])
+        size = redis.call('HINCRBY', state, 'bytes', -#oldest[2][2])
+        count = count - 1
+    end
+    redis.call('ZADD', streams, 'NX', now, name)
+    keep_longer(state)
+    keep_longer(events)
+    keep_longer(streams)
+    return {last, 1}
+end
+local replies = {}
+for n = 1, #KEYS / 4 do
+    local k = 4 * n
+    local done, reply = pcall(announce, KEYS[k - 3], KEYS[k - 2], KEYS[k - 1], KEYS[k], ARGV[6 + n])
+    if not done then
+        local why = type(reply) == 'table' and reply.err or tostring(reply)
+        if not string.find(why, 'WRONGTYPE', 1, true) then return redis.error_reply(why) end
+        reply = {-1, 0}
+    end
+    replies[n] = reply
+end
+return replies
 """
 )
-"""Append an announcement unless it, or a newer one of the same text, was appended; return the newest
-number, and whether it is this one. The fourth key has the newest position of each text."""
+"""Append an announcement to some streams, unless it, or a newer one of the same text, was appended to
+them. For each stream, return the newest number, and whether it is this one; the number is -1 if a key has
+a value that is not ours. A stream has four keys: the fourth has the newest position of each text."""
 
 AFTER = Script(
     _ADD

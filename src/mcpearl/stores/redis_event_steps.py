@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -97,13 +98,36 @@ class EventSteps:
         return int(last), int(before), [int(reader) for reader in readers]
 
     async def announce(
-        self, session: str, stream: str, message: bytes, position: str
-    ) -> tuple[int, bool]:
-        """Append an announcement unless it is there; return the newest number, and whether it is new."""
-        keys = [*self.keys(session, stream), self._link.key_of(digest_of(session), "a", stream)]
-        given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, stream, message, position)
-        last, appended = await self._link.run(ANNOUNCE, keys, given)
-        return int(last), bool(appended)
+        self, streams: Sequence[tuple[str, str]], message: bytes, position: str
+    ) -> list[tuple[int, int]]:
+        """Append an announcement to streams, unless it is there.
+
+        Args:
+            streams: The session and the name of each stream.
+            message: The announcement.
+            position: Where it is on the bus; empty if it is not there.
+
+        Returns:
+            For each stream the newest number, and whether it is new (1 or 0). The number is -1 where the
+            store has something else than a stream.
+        """
+        given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, message, position)
+        keys = [self._announcing_keys(*stream) for stream in streams]
+        if self._link.address.kind == "cluster":  # where sessions are at different nodes
+            runs = [
+                self._link.run(ANNOUNCE, own, (*given, name))
+                for own, (_, name) in zip(keys, streams, strict=True)
+            ]
+            replies = [reply for (reply,) in await asyncio.gather(*runs)]
+        else:
+            names = [name for _, name in streams]
+            replies = await self._link.run(ANNOUNCE, list(chain(*keys)), (*given, *names))
+        return [(int(last), int(appended)) for last, appended in replies]
+
+    def _announcing_keys(self, session: str, stream: str) -> tuple[str, str, str, str]:
+        """Return the keys of a stream, and that of what was announced on it."""
+        owned = self._link.key_of(digest_of(session), "")
+        return f"{owned}m:{stream}", f"{owned}e:{stream}", f"{owned}streams", f"{owned}a:{stream}"
 
     async def after(
         self, session: str, stream: str, position: int | None, read: int = 0, reader: int = 0

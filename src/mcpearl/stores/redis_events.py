@@ -15,6 +15,7 @@ import msgspec
 
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventsLost, Follower, StoredEvents
+from mcpearl.stores.redis_announcements import Announcements
 from mcpearl.stores.redis_bus import RedisBus
 from mcpearl.stores.redis_event_steps import KEPT_FOR, EventSteps, Found
 from mcpearl.stores.redis_event_stream import LocalStream
@@ -47,6 +48,7 @@ class RedisEventStore:
         self._members = members
         self._steps = EventSteps(link)
         self._streams: dict[tuple[str, str], LocalStream] = {}
+        self._announcements = Announcements(link, self._steps, self._streams, self._look_soon)
         self._count = 0  # of the streams so far
         self._dirty: set[LocalStream] = set()  # read further than is noted
         self._noting: asyncio.TimerHandle | None = None
@@ -118,7 +120,7 @@ class RedisEventStore:
                     await self._write(stream)
                 except StoreUnavailable as error:
                     logger.warning("events wait for the store: %s", error)
-                    await self._link.until_up()
+                    await self._link.until_usable()
         finally:
             stream.writing = None
             self._settle(stream)
@@ -166,26 +168,11 @@ class RedisEventStore:
         self, session: str, stream: str, message: bytes, position: str | None = None
     ) -> None:
         """Append an announcement, unless a process has done that."""
-        self._run_beside(self._announce(session, stream, message, position or ""))
+        self._announcements.add(session, stream, message, position or "")
 
-    async def _announce(self, session: str, name: str, message: bytes, position: str) -> None:
-        while True:
-            before = self._streams.get((session, name))
-            heard = (before.heard if before is not None else None) or 0
-            try:
-                last, appended = await self._steps.announce(session, name, message, position)
-                break
-            except StoreUnavailable:
-                await self._link.until_up()
-        stream = self._streams.get((session, name))
-        if stream is not None and stream is before and last - appended < heard:
-            stream.lost_events()
-        if stream is None or not stream.followers or last <= (stream.heard or 0):
-            return  # every process that reads the stream announces the same
-        if appended and stream.heard == last - 1 and stream.looking is None:
-            stream.hand_over(last, message)
-        else:
-            self._look_soon(stream)
+    def leave(self, session: str, stream: str) -> None:
+        """Leave announcements on a stream to the processes that have its session."""
+        self._announcements.drop((session, stream))
 
     # Reading
 
@@ -207,7 +194,7 @@ class RedisEventStore:
     def stop_reading(self, session: str, stream: str) -> None:
         """Leave a stream that has no reader here any more; what is appended elsewhere is not heard."""
         found = self._streams.get((session, stream))
-        if found is not None:
+        if found is not None and len(found.followers) < 2:  # another endpoint may still read it
             self._leave(found)
 
     def _leave(self, stream: LocalStream) -> None:
@@ -258,6 +245,7 @@ class RedisEventStore:
             known.reads = True
             known.producer = 0 if found.producer == self._members.number else found.producer
             known.heard = max(known.heard or 0, found.last)
+            self._announcements.hurry((session, stream))
 
     # What other processes append
 
@@ -272,7 +260,7 @@ class RedisEventStore:
                 await self._bus.pass_to(reader, _TOPIC, notice)
                 return
             except StoreUnavailable:
-                await self._link.until_up()
+                await self._link.until_usable()
 
     def _grown(self, notice: bytes) -> None:
         session, name, _ = msgspec.json.decode(notice, type=_Notice)
@@ -299,7 +287,7 @@ class RedisEventStore:
             stream.lost_events()
         except StoreUnavailable:
             ended = False
-            await self._link.until_up()
+            await self._link.until_usable()
             asyncio.get_running_loop().call_soon(self._look_soon, stream)
         finally:
             stream.looking = None
@@ -346,6 +334,7 @@ class RedisEventStore:
         if self._noting is not None:
             self._noting.cancel()
             self._note_read()
+        await self._announcements.close()
         writing = [each.writing for each in self._streams.values() if each.writing is not None]
         if writing and self._link.is_up:
             await asyncio.wait(writing, timeout=5.0)

@@ -32,6 +32,7 @@ RECONNECTS = Backoff(delays=doubling(0.1, 5.0))
 """Delays before attempts to reach a server that is away."""
 TIMEOUT = 5.0  # seconds a reply may take
 MAX_WAITING = 100_000  # commands that may wait to be sent
+_REFUSED_DELAY = 0.5  # seconds until a step is tried again that the server refused
 _STEADY = 10.0  # seconds between two failures of the watch at least
 _AT_ONCE = 1000  # commands that leave together at most
 _DENIED = (
@@ -165,6 +166,16 @@ class RedisLink:
                 await self.send("PING")
             except StoreUnavailable:
                 continue
+
+    async def until_usable(self) -> None:
+        """Wait after a step failed, until it may be tried again.
+
+        A server that can be reached has refused the step. It may do so again, for example while it has no
+        memory left.
+        """
+        if self.is_up:
+            await asyncio.sleep(_REFUSED_DELAY)
+        await self.until_up()
 
     # Commands
 

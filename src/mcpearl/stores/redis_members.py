@@ -92,7 +92,7 @@ class RedisMembers:
                 try:
                     await self.report()
                 except StoreUnavailable:
-                    await self._link.until_up()
+                    await self._link.until_usable()
                     continue
                 await asyncio.sleep(_EVERY)
         finally:

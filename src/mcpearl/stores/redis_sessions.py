@@ -40,8 +40,13 @@ _TOPIC = "sessions"
 _LOAD = Script(
     """
 local now = time_of(ARGV[1])
-local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires', 'since')
+local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires', 'since', 'ttl')
 if not found[1] or tonumber(found[3]) <= now then return nil end
+local ttl = tonumber(found[5] or 0)
+if tonumber(found[3]) - now < 0.75 * ttl then  -- it is loaded because it is used
+    redis.call('HSET', KEYS[1], 'expires', exact(now + ttl))
+    redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
+end
 return {found[1], found[2], found[4] or '0'}
 """
 )
@@ -56,7 +61,7 @@ elseif revision ~= 1 and not (young and revision == 2) then
 end
 local ttl = tonumber(ARGV[5])
 redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl),
-    'since', exact(time_of('')))
+    'since', exact(time_of('')), 'ttl', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 if KEYS[2] and #ARGV > 5 then
     redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])
@@ -70,7 +75,7 @@ _TOUCH = Script(
 local now, ttl = time_of(ARGV[1]), tonumber(ARGV[2])
 local found = redis.call('HMGET', KEYS[1], 'revision', 'expires')
 if not found[1] or tonumber(found[1]) < 0 or tonumber(found[2]) <= now then return 0 end
-redis.call('HSET', KEYS[1], 'expires', exact(now + ttl))
+redis.call('HSET', KEYS[1], 'expires', exact(now + ttl), 'ttl', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 return 1
 """
@@ -142,6 +147,7 @@ class RedisSessionStore:
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
         self._newest: tuple[str, _Facts] | None = None  # what was sealed last, which is saved next
+        self._watchers: list[Changed] = []  # the endpoints of this process
         self.counted = SessionCount(link)
         """The sessions of all machines."""
 
@@ -169,6 +175,13 @@ class RedisSessionStore:
         self._newest = id, facts
         self.counted.begun(digest_of(id), YOUNG)
         return id
+
+    def is_in_id(self, record: SessionRecord) -> bool:
+        """Whether nothing has changed since the id was made, and the facts fit into it."""
+        newest, state = self._newest, record.state
+        if newest is None or not newest[1].whole:
+            return False
+        return not (state.ready or state.log_level or record.uris)
 
     @property
     def count(self) -> int:
@@ -248,6 +261,7 @@ class RedisSessionStore:
         saved = await self._link.run(_SAVE, keys, given)
         if saved:
             self.counted.used(digest_of(record.id), ttl)
+            self._tell_endpoints(record.id, record)
         if saved and hearer is not None and len(keys) == 1:
             if hearer:
                 await self._bus.pass_to(hearer, _TOPIC, message)
@@ -284,7 +298,14 @@ class RedisSessionStore:
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
         self.counted.ended(digest_of(id))
+        self._tell_endpoints(id, None)
         await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
+
+    def _tell_endpoints(self, id: str, record: SessionRecord | None) -> None:
+        """Tell the endpoints of this process of a change that one of them made."""
+        if len(self._watchers) > 1:
+            for hear in list(self._watchers):
+                hear(id, record)
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
         """Hear of sessions that other processes changed or ended."""
@@ -302,8 +323,10 @@ class RedisSessionStore:
                 hear(notice.id, _record(notice.id, facts, changing, notice.revision))
 
         ends = self._bus.subscribe(_TOPIC, heard, missed), self._bus.receive(_TOPIC, heard)
+        self._watchers.append(hear)
 
         def stop() -> None:
+            self._watchers.remove(hear)
             for end in ends:
                 end()
 

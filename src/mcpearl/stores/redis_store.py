@@ -25,6 +25,7 @@ class RedisRelay:
     def __init__(self, bus: RedisBus, members: RedisMembers) -> None:
         self._bus = bus
         self._members = members
+        self._receivers: dict[str, list[Hear]] = {}  # of this process, by topic
 
     @property
     def number(self) -> int:
@@ -42,12 +43,19 @@ class RedisRelay:
     def receive(self, topic: str, hear: Hear) -> Unsubscribe:
         """Hear both."""
         ends = (self._bus.receive(topic, hear), self._bus.subscribe(topic, hear))
+        receivers = self._receivers.setdefault(topic, [])
+        receivers.append(hear)
 
         def stop() -> None:
+            receivers.remove(hear)
             for end in ends:
                 end()
 
         return stop
+
+    def beside(self, topic: str, hear: Hear) -> list[Hear]:
+        """Return the other receivers of a topic in this process."""
+        return [each for each in self._receivers.get(topic, ()) if each != hear]
 
 
 class RedisStore:

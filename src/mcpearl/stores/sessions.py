@@ -61,8 +61,20 @@ class SessionStore(Protocol):
         """
         ...
 
+    def is_in_id(self, record: SessionRecord) -> bool:
+        """Whether the id of a session that begins has all of its record, so that `save` may be left out.
+
+        Args:
+            record: What `new_id` was given.
+        """
+        ...
+
     async def load(self, id: str) -> SessionRecord | None:
-        """Return the record of a session, or None when it is unknown, expired or deleted."""
+        """Return the record of a session, or None when it is unknown, expired or deleted.
+
+        A session is loaded because it is used. If the processes that load it may end before they `touch`
+        it, a store has to move its expiry here.
+        """
         ...
 
     async def save(self, record: SessionRecord, ttl: float) -> bool:

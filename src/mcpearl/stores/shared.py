@@ -54,6 +54,10 @@ class ProcessRelay(Protocol):
         """Have messages handed over, on the event loop, that were sent to this process or to all."""
         ...
 
+    def beside(self, topic: str, hear: "Hear") -> "list[Hear]":
+        """Return the other receivers of a topic in this process: those of its other endpoints."""
+        ...
+
 
 @runtime_checkable
 class SharedStore(Protocol):

@@ -97,14 +97,16 @@ class LegacyRequests:
             if not is_ours:
                 return outlet.serve(conversation, [], legacy_status)
         calls = conversation.receive(message, outlet)
+        is_stored = not self._keeps_records
         if not session.id:
             self._begin(session, outlet)
+            is_stored = is_stored or self._sessions.has_saved(session)
         status = legacy_status
         if calls:
             calls = post.checked(conversation, calls, modern=False)
             if not calls:
                 status = modern_status  # of a modern call, with the headers of a session
-        if self._keeps_records and not outlet.refused and _may_change(message):
+        if not is_stored and not outlet.refused and _may_change(message):
             outlet.before_answer = partial(self._save, session, outlet.before_answer)
         return outlet.serve(conversation, calls, status)
 

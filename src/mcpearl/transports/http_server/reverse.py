@@ -77,11 +77,23 @@ class Reverse:
             owner = self._owner(session, message)
             if owner is None:
                 return True, None
+            if owner == self._relay.number:
+                self._pass_beside(session.id, message)
+                return True, None
             return owner == 0, partial(self._pass, [(owner, _encode(message))], session.id)
         parts = [
             (owner, part) for owner, part in self._parts(session, message) if owner is not None
         ]
         return True, partial(self._pass, parts, session.id) if parts else None
+
+    def _pass_beside(self, session: str, message: Envelope | bytes) -> None:
+        """Hand a message to the other endpoints of this process: one of them may wait for it."""
+        others = self._relay.beside(_TOPIC, self._received)
+        if others:
+            whole = _encode(message) if isinstance(message, Envelope) else message
+            passed = msgspec.msgpack.encode(_Passed(session, whole))
+            for hear in others:
+                hear(passed)
 
     def _parts(self, session: HttpSession, body: bytes) -> Iterator[tuple[int | None, bytes]]:
         """Go through the messages of a batch."""
@@ -92,7 +104,10 @@ class Reverse:
             return  # what is wrong with it is answered where it landed
 
     def _owner(self, session: HttpSession, message: Envelope) -> int | None:
-        """Return the process a message is for; 0 for all of them, None for this one."""
+        """Return the process a message is for; 0 for all of them, None for the one it landed at.
+
+        The number of this process says that one of its endpoints waits for the message.
+        """
         if message.method is UNSET:
             return self._asker(message.id)
         if message.method not in (_PROGRESS, _CANCELLED) or message.params is UNSET:
@@ -107,14 +122,18 @@ class Reverse:
         return None if known else 0
 
     def _asker(self, id: Any) -> int | None:
-        """Return the process that sent a request; None for this one, or if no process did."""
+        """Return the process that sent a request; None if no process did."""
         number = id >> REQUEST_BITS if type(id) is int and id > 0 else 0
-        return None if number in (0, self._relay.number) else number
+        return number or None
 
     async def _pass(self, parts: list[tuple[int, bytes]], session: str) -> None:
         """Make sure that messages arrive; refused with 503 when that is not possible."""
         try:
             for owner, message in parts:
+                if owner in (0, self._relay.number):
+                    self._pass_beside(session, message)
+                if owner == self._relay.number:
+                    continue
                 passed = msgspec.msgpack.encode(_Passed(session, message))
                 if owner:
                     await self._relay.pass_to(owner, _TOPIC, passed)

@@ -93,10 +93,5 @@ class SessionOrder(Generic[S]):
         return None
 
     def used_since(self, time: float) -> list[S]:
-        """Return the sessions in use that had a request after a time."""
-        found = []
-        for session in reversed(self.used.values()):
-            if session.used <= time:
-                break
-            found.append(session)
-        return found
+        """Return the sessions in use that had a request after a time, or have one now."""
+        return [each for each in self.used.values() if each.open or each.used > time]

@@ -78,10 +78,18 @@ class SessionRecords(Generic[S]):
 
     def new_id(self, session: S) -> str:
         """Return an id for a session that begins; refused with 503 while the store cannot make one."""
+        record = self._following(session, None)
         try:
-            return self._store.new_id(self._following(session, None))
+            id = self._store.new_id(record)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
+        if self._store.is_in_id(record):
+            self._saved[id] = record
+        return id
+
+    def has_saved(self, session: S) -> bool:
+        """Whether there is a record of a session, in the store or in its id."""
+        return session.id in self._saved
 
     def _following(self, session: S, saved: SessionRecord | None) -> SessionRecord:
         """Return the record of a session as it is now, with the revision after the saved one."""

@@ -240,6 +240,10 @@ class SessionTable(Generic[S]):
         """Note how far a session has come that was not in use yet."""
         self._order.advance(session)
 
+    def has_saved(self, session: S) -> bool:
+        """Whether a session that just began needs no `save`: its id has everything."""
+        return self.records is not None and self.records.has_saved(session)
+
     async def save(self, session: S) -> None:
         """Write what changed in a session, if there is a store."""
         if self.records is not None:

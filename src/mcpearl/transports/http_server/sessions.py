@@ -240,6 +240,8 @@ class HttpSession(TransportSession):
     def _end_streams(self) -> None:
         for stream in list((self._streams or {}).values()):
             self._drop(stream)
+        if self._terms.events is not None:
+            self._terms.events.leave(self.id, STANDING)
 
     # As a transport
 

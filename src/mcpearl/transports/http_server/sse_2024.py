@@ -168,18 +168,24 @@ class HttpSse:
         return self._sessions.node()
 
     def _owner(self, request: Request) -> int:
-        """Return the other process that a message names; 0 if it names none."""
+        """Return the process that a message names; 0 if it names none that may have the session."""
         given = _asked(request, "at")
         if self._relay is None or len(given) > 9 or not (given.isascii() and given.isdigit()):
             return 0
-        return 0 if int(given) == self._relay.number else int(given)
+        if int(given) == self._relay.number and not self._relay.beside(_TOPIC, self._passed_on):
+            return 0
+        return int(given)
 
     async def _pass_on(self, owner: int, request: Request, principal: Any, body: bytes) -> None:
-        """Hand a message to the process that has the stream, and acknowledge it once it is sure."""
+        """Hand a message to what has the stream, and acknowledge it once it is sure to arrive."""
         assert self._relay is not None
         passed = msgspec.msgpack.encode((session_of(request), principal.identity, body))
         try:
-            await self._relay.pass_to(owner, _TOPIC, passed)
+            if owner == self._relay.number:
+                for hear in self._relay.beside(_TOPIC, self._passed_on):
+                    hear(passed)
+            else:
+                await self._relay.pass_to(owner, _TOPIC, passed)
         except StoreUnavailable:
             raise busy(f"The message could not be passed on: {TOLD}", 5) from None
         await request.respond(202, b"")

@@ -105,6 +105,8 @@ class UpstreamLists:
         if self._known.get(kind) == found:
             return False
         self._known[kind] = found
+        if kind == "tools":
+            self._upstream.dispatcher.learn_tools(found)
         self._false_alarms.pop(kind, None)
         return True
 

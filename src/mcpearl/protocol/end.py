@@ -65,6 +65,8 @@ class End:
         """Take one message, which may be decoded already, and say what it means."""
         # Asking for the type itself is cheap; `isinstance` with a struct that it is not is not.
         if type(message) is Envelope:
+            if message.method is UNSET:
+                return self._answered(message)
             return self._receive_one(message, None)
         try:
             envelope = codec.decode(message)  # type: ignore[arg-type]

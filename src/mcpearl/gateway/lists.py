@@ -5,7 +5,7 @@ No call reads a list first: clients are told what was read last.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,18 @@ class UpstreamLists:
         kinds = _kinds_of(what)
         self._stale.update(kinds)
         self._alarms.update(kinds)
+        self._news.set()
+
+    def doubt(self, member: Member, kinds: Iterable[Kind]) -> None:
+        """Read lists again, and announce them only if they differ.
+
+        Args:
+            member: The connection that lists.
+            kinds: The lists.
+        """
+        for kind in kinds:
+            member.lists[kind].changed()
+        self._stale.update(kinds)
         self._news.set()
 
     async def first_read(self) -> None:

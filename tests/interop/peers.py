@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
 OFFICIAL_SERVER = [sys.executable, str(HERE / "official_server.py")]
 
+TASKS_SERVER = [sys.executable, str(HERE / "tasks_server.py")]
 BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
 """Followed by the version that it speaks with the server, and the server."""
 

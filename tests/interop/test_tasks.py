@@ -213,14 +213,14 @@ async def test_tasks_of_the_reference_server_through_a_gateway(protocol: str) ->
 @pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
 async def test_tasks_of_fastmcp_through_a_gateway(protocol: str) -> None:
     settings = UpstreamSettings(protocol=MODERN, patience=60.0)
-    async with bridge(FASTMCP_SERVER, upstreams=settings).serving("tcp", port=0) as url:
-        async with Client(url, protocol=protocol) as client:
-            result = await client.call_tool("double", {"number": 4})
-            assert result.structured_content == {"result": 8}
-            task = await client.start_task("double", {"number": 5})
-            assert (await task.result(timeout=60)).structured_content == {"result": 10}
-            assert (await client.call_tool("broken")).is_error
-            endless = await client.start_task("endless")
-            await endless.cancel()
-            with pytest.raises(TaskCancelled):
-                await endless.result(timeout=60)
+    gateway = bridge(FASTMCP_SERVER, upstreams=settings)
+    async with gateway.serving("tcp", port=0) as url, Client(url, protocol=protocol) as client:
+        result = await client.call_tool("double", {"number": 4})
+        assert result.structured_content == {"result": 8}
+        task = await client.start_task("double", {"number": 5})
+        assert (await task.result(timeout=60)).structured_content == {"result": 10}
+        assert (await client.call_tool("broken")).is_error
+        endless = await client.start_task("endless")
+        await endless.cancel()
+        with pytest.raises(TaskCancelled):
+            await endless.result(timeout=60)

@@ -7,6 +7,7 @@ are timed with processors that are kept awake (see `awake`). The start is that o
 servers, until one list has all tools. A client session is one of 2025-11-25 that has made a call.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from statistics import median
 
 from bench.awake import awake
-from bench.environments import SERVERS, python_peer
+from bench.environments import SERVERS, clean_environ, python_peer
 from bench.http import CASES, MODERN_CALLS, begin, calls_per_second
 from bench.http_messages import TURNS, modern
 from bench.http_probe import Probe
@@ -52,6 +53,8 @@ def run(results: Results, *, quick: bool) -> None:
         with results.noting("client sessions of the gateway"):
             kilobytes = session_kilobytes(1000 if quick else 2000)
             results.add_round("gateway_session", OWN, kilobytes)
+        with results.noting("mounting in a process"):
+            results.add_round("mount_added", OWN, mount_microseconds(50 if quick else 200))
 
 
 def own(*options: str) -> list[str]:
@@ -105,6 +108,15 @@ def measure_start(results: Results) -> None:
         with listing(own("one"), 1) as small:
             more = (server.rss - small.rss) / (UPSTREAMS - 1) / 1000
         results.add_round("gateway_upstream", OWN, more)
+
+
+def mount_microseconds(turns: int) -> float:
+    """What mounting a server in another one of the same process adds to a call."""
+    script = [sys.executable, str(SERVERS / "mcpearl_mounted.py"), str(turns)]
+    done = subprocess.run(script, capture_output=True, text=True, env=clean_environ())
+    if done.returncode:
+        raise NoAnswer(done.stderr.strip().splitlines()[-1])
+    return float(done.stdout)
 
 
 @contextmanager

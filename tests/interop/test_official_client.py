@@ -1,4 +1,7 @@
-"""The client of the official Python SDK against our server on stdio and over HTTP, in both eras."""
+"""The client of the official Python SDK against our server on stdio and over HTTP, in both eras.
+
+`test_gateway` has most of these checks made through a gateway, too.
+"""
 
 import asyncio
 import json

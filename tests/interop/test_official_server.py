@@ -1,8 +1,13 @@
-"""Our client against a server of the official Python SDK on stdio, in both eras."""
+"""Our client against a server of the official Python SDK on stdio, in both eras.
+
+`test_gateway` has most of these checks made through a gateway, too.
+"""
 
 import asyncio
 import json
 from base64 import b64decode
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,8 +35,17 @@ NOTE = "official://note"
 BYTES = bytes(range(16))
 
 
-def connect(protocol: str, **options: Any) -> Client:
-    return Client(OFFICIAL_SERVER, protocol=protocol, timeout=30, **options)
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def connect() -> Connect:
+    """Make a client of a server of this test's own, in a version."""
+    return partial(connect_to, OFFICIAL_SERVER)
+
+
+def connect_to(target: Any, protocol: str, **options: Any) -> Client:
+    return Client(target, protocol=protocol, timeout=30, **options)
 
 
 def text_of(result: Any) -> str:
@@ -42,7 +56,7 @@ def text_of(result: Any) -> str:
     ("protocol", "version"),
     [("auto", MODERN), *((version, version) for version in LEGACY)],
 )
-async def test_version_and_identity(protocol: str, version: str):
+async def test_version_and_identity(connect: Connect, protocol: str, version: str):
     async with connect(protocol) as client:
         assert client.protocol_version == version
         assert client.era == ("modern" if version == MODERN else "legacy")
@@ -58,7 +72,7 @@ async def test_version_and_identity(protocol: str, version: str):
 
 
 @BOTH
-async def test_tools(protocol: str):
+async def test_tools(connect: Connect, protocol: str):
     async with connect(protocol) as client:
         tools = {tool.name: tool async for tool in client.tools()}
         assert list(tools) == TOOLS
@@ -78,7 +92,7 @@ async def test_tools(protocol: str):
 
 
 @BOTH
-async def test_many_calls_at_once_and_long_ones(protocol: str):
+async def test_many_calls_at_once_and_long_ones(connect: Connect, protocol: str):
     long = "naïve 🦪\u2028\n" * 50_000
     async with connect(protocol) as client:
         results = await asyncio.gather(
@@ -89,7 +103,7 @@ async def test_many_calls_at_once_and_long_ones(protocol: str):
 
 
 @BOTH
-async def test_tool_errors(protocol: str):
+async def test_tool_errors(connect: Connect, protocol: str):
     async with connect(protocol) as client:
         failed = await client.call_tool("fail", {"reason": "why not"})
         assert failed.is_error and "failed: why not" in text_of(failed)
@@ -102,7 +116,7 @@ async def test_tool_errors(protocol: str):
 
 
 @BOTH
-async def test_resources(protocol: str):
+async def test_resources(connect: Connect, protocol: str):
     async with connect(protocol) as client:
         resources = {resource.uri: resource async for resource in client.resources()}
         assert list(resources) == [NOTE, "official://bytes"]
@@ -122,7 +136,7 @@ async def test_resources(protocol: str):
 
 
 @BOTH
-async def test_prompts_and_completion(protocol: str):
+async def test_prompts_and_completion(connect: Connect, protocol: str):
     async with connect(protocol) as client:
         prompts = {prompt.name: prompt async for prompt in client.prompts()}
         assert list(prompts) == ["brief", "dialogue"]
@@ -147,7 +161,7 @@ async def test_prompts_and_completion(protocol: str):
 
 
 @BOTH
-async def test_progress(protocol: str):
+async def test_progress(connect: Connect, protocol: str):
     seen: list[ProgressNotificationParams] = []
     async with connect(protocol) as client:
         await client.call_tool("count", {"to": 3}, on_progress=seen.append)
@@ -159,7 +173,7 @@ async def test_progress(protocol: str):
 
 
 @BOTH
-async def test_logging(protocol: str):
+async def test_logging(connect: Connect, protocol: str):
     heard: list[LoggingMessageNotificationParams] = []
     async with connect(protocol, on_log=heard.append, log_level="info") as client:
         await client.call_tool("chatter")
@@ -176,7 +190,7 @@ async def test_logging(protocol: str):
 
 
 @BOTH
-async def test_elicitation(protocol: str):
+async def test_elicitation(connect: Connect, protocol: str):
     asked: list[ElicitRequestParams] = []
 
     def fill_in(form: ElicitRequestParams) -> dict[str, Any]:
@@ -194,14 +208,14 @@ async def test_elicitation(protocol: str):
 
 
 @BOTH
-async def test_elicitation_refused(protocol: str):
+async def test_elicitation_refused(connect: Connect, protocol: str):
     answers = [False, None]
     async with connect(protocol, elicitation=lambda form: answers.pop(0)) as client:
         assert text_of(await client.call_tool("book")) == "not booked: decline"
         assert text_of(await client.call_tool("book")) == "not booked: cancel"
 
 
-async def test_elicitation_by_url():
+async def test_elicitation_by_url(connect: Connect):
     asked: list[ElicitRequestParams] = []
     completed: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -221,7 +235,7 @@ async def test_elicitation_by_url():
 
 
 @BOTH
-async def test_sampling(protocol: str):
+async def test_sampling(connect: Connect, protocol: str):
     asked: list[CreateMessageRequestParams] = []
 
     async def think(request: CreateMessageRequestParams) -> CreateMessageResult:
@@ -237,7 +251,7 @@ async def test_sampling(protocol: str):
 
 
 @BOTH
-async def test_sampling_with_tools(protocol: str):
+async def test_sampling_with_tools(connect: Connect, protocol: str):
     asked: list[CreateMessageRequestParams] = []
 
     async def think(request: CreateMessageRequestParams) -> CreateMessageResult:
@@ -254,7 +268,7 @@ async def test_sampling_with_tools(protocol: str):
 
 
 @BOTH
-async def test_roots_alone_and_three_questions(protocol: str):
+async def test_roots_alone_and_three_questions(connect: Connect, protocol: str):
     async with connect(
         protocol,
         elicitation=lambda form: {"city": "Hanoi"},
@@ -267,7 +281,7 @@ async def test_roots_alone_and_three_questions(protocol: str):
 
 
 @BOTH
-async def test_cancelled(protocol: str):
+async def test_cancelled(connect: Connect, protocol: str):
     async with connect(protocol) as client:
         with pytest.raises(RequestTimeout):
             await client.call_tool("sleep", {"seconds": 60}, timeout=0.5)
@@ -286,7 +300,7 @@ async def until_interrupted(client: Client, times: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_legacy_subscription_and_list_changes():
+async def test_legacy_subscription_and_list_changes(connect: Connect):
     heard: asyncio.Queue[Any] = asyncio.Queue()
     async with connect(LEGACY[-1], on_notification=heard.put_nowait) as client:
         await client.subscribe(NOTE)
@@ -303,7 +317,7 @@ async def test_legacy_subscription_and_list_changes():
         assert "grown" in [tool.name async for tool in client.tools()]
 
 
-async def test_modern_subscription_and_list_changes():
+async def test_modern_subscription_and_list_changes(connect: Connect):
     async with connect(MODERN) as client:
         async with (
             client.listen(tools=True, resources=[NOTE]) as changes,
@@ -320,7 +334,7 @@ async def test_modern_subscription_and_list_changes():
         assert "grown" in [tool.name async for tool in client.tools()]
 
 
-async def test_modern_subscription_by_the_legacy_words():
+async def test_modern_subscription_by_the_legacy_words(connect: Connect):
     heard: asyncio.Queue[Any] = asyncio.Queue()
     async with connect(MODERN, on_notification=heard.put_nowait) as client:
         await client.subscribe(NOTE)

@@ -5,7 +5,6 @@
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +12,24 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, TaskCancelled
+from mcpearl import Client, TaskCancelled, UpstreamSettings, bridge
 from mcpearl.types import CallToolResult, ElicitRequestParams, TextContent
 from tests.interop.peers import (
+    BRIDGE,
     EVERYTHING_SERVER,
     FASTMCP,
     HERE,
     INSPECTOR,
+    LEGACY,
     MODERN,
     NODE,
+    TASKS_SERVER,
     run,
     serving,
 )
 
-OURS = [sys.executable, str(HERE / "tasks_server.py")]
+OURS = TASKS_SERVER
+UPSTREAMS = pytest.mark.parametrize("upstream", [LEGACY[-1], MODERN])
 FASTMCP_SERVER = [FASTMCP, str(HERE / "fastmcp_tasks_server.py")]
 RESEARCH = "simulate-research-query"
 
@@ -163,3 +166,61 @@ def test_the_inspector(era: str, tmp_path: Path) -> None:
     code, said = call("greet")
     assert code == 1
     assert "did not declare the capability `elicitation.form`" in said
+
+
+# Through a gateway: clients of either era with upstreams of either era
+
+
+@UPSTREAMS
+def test_the_client_of_fastmcp_through_a_gateway(upstream: str) -> None:
+    words = [*BRIDGE, upstream, "tasks"]
+    done = run([FASTMCP, str(HERE / "fastmcp_tasks_client.py"), *words])
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert met.pop("first") in ("working", "completed")
+    assert "the machine is on fire" in met.pop("error")
+    greeting = "Hello, Ada!"
+    assert met == {"called": 8, "result": 10, "greeting": greeting, "cancelled": "cancelled"}
+
+
+@UPSTREAMS
+def test_the_client_of_the_typescript_sdk_through_a_gateway(upstream: str) -> None:
+    done = run([NODE, str(HERE / "node" / "tasks_client.mjs"), *BRIDGE, upstream, "tasks"])
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert met["errors"] == []
+    assert met["support"]["double"] == "optional"
+    assert met["double"][0] == "taskCreated working"
+    assert met["double"][-1] == "10"
+    assert met["greet"][-1] == "Hello, Ada!"
+    assert met["asked"] == ["What is your name?"]
+    assert (met["cancelled"], met["after"]) == ("cancelled", "cancelled")
+
+
+@pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
+async def test_tasks_of_the_reference_server_through_a_gateway(protocol: str) -> None:
+    settings = UpstreamSettings(protocol=LEGACY[-1], patience=60.0)
+    gateway = bridge([*EVERYTHING_SERVER, "stdio"], upstreams=settings)
+    async with gateway.serving("tcp", port=0) as url:
+        choose = {"interpretation": "snake"}
+        async with Client(url, protocol=protocol, elicitation=lambda form: choose) as client:
+            report = await client.call_tool(RESEARCH, {"topic": "python", "ambiguous": True})
+            assert "python (snake)" in text_of(report)
+            task = await client.start_task(RESEARCH, {"topic": "tea", "ambiguous": False})
+            assert "tea" in text_of(await task.result(timeout=60))
+
+
+@pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
+async def test_tasks_of_fastmcp_through_a_gateway(protocol: str) -> None:
+    settings = UpstreamSettings(protocol=MODERN, patience=60.0)
+    gateway = bridge(FASTMCP_SERVER, upstreams=settings)
+    async with gateway.serving("tcp", port=0) as url, Client(url, protocol=protocol) as client:
+        result = await client.call_tool("double", {"number": 4})
+        assert result.structured_content == {"result": 8}
+        task = await client.start_task("double", {"number": 5})
+        assert (await task.result(timeout=60)).structured_content == {"result": 10}
+        assert (await client.call_tool("broken")).is_error
+        endless = await client.start_task("endless")
+        await endless.cancel()
+        with pytest.raises(TaskCancelled):
+            await endless.result(timeout=60)

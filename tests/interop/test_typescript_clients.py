@@ -66,6 +66,9 @@ def test_walk(wire: str, sdk: str, mode: str, version: str):
     assert met["show"] == ["text", "image", "audio", "resource_link", "resource"]
     assert met["fail"]["isError"] and text_of(met["fail"]) == "failed: why not"
     assert met["unknown"] == {"code": -32602}
+    assert (
+        met["cancelled"] == "given up"
+    )  # and the server noticed, or the walk would not have ended
 
     assert met["resources"] == [NOTE, "demo://pixel"]
     assert met["templates"] == ["demo://{city}/weather", "demo://{city}/secret"]

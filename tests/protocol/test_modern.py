@@ -403,8 +403,12 @@ def presentation(log_level: str | None = None) -> Presentation:
     return Presentation(MODERN, Implementation(name="host", version="2.0"), caps, log_level)
 
 
+def presented(by: Presentation, token: int | None, more: Any) -> Any:
+    return json.loads(b"{%b}" % by.member(token, more))["_meta"]
+
+
 def test_a_presentation_has_what_every_request_must_have() -> None:
-    assert json.loads(presentation("info").meta(None, None)) == {
+    assert presented(presentation("info"), None, None) == {
         PROTOCOL_VERSION_KEY: "2026-07-28",
         CLIENT_INFO_KEY: {"name": "host", "version": "2.0"},
         CLIENT_CAPABILITIES_KEY: {"extensions": {"io.modelcontextprotocol/ui": {}}},
@@ -413,16 +417,17 @@ def test_a_presentation_has_what_every_request_must_have() -> None:
 
 
 def test_a_request_adds_to_it() -> None:
-    meta = json.loads(presentation().meta(7, {"traceparent": "00-1"}))
+    meta = presented(presentation(), 7, {"traceparent": "00-1"})
     assert meta["progressToken"] == 7
     assert meta["traceparent"] == "00-1"
     assert LOG_LEVEL_KEY not in meta
-    assert json.loads(presentation().meta(7, None))["progressToken"] == 7
+    assert presented(presentation(), 7, None)["progressToken"] == 7
 
 
 def test_no_member_is_there_twice() -> None:
     more = {LOG_LEVEL_KEY: "debug", "progressToken": "mine"}
-    pairs = json.loads(presentation("info").meta(7, more), object_pairs_hook=list)
+    member = b"{%b}" % presentation("info").member(7, more)
+    [(_, pairs)] = json.loads(member, object_pairs_hook=list)
     names = [name for name, _ in pairs]
     assert len(names) == len(set(names))
     assert dict(pairs)[LOG_LEVEL_KEY] == "debug"
@@ -430,7 +435,7 @@ def test_no_member_is_there_twice() -> None:
 
 
 def test_a_reception_reads_a_presentation() -> None:
-    caller = CallerReader(SUPPORTED).caller(json.loads(presentation("alert").meta(1, {"x": 1})))
+    caller = CallerReader(SUPPORTED).caller(presented(presentation("alert"), 1, {"x": 1}))
     assert caller.log_level == "alert"
     assert caller.capabilities.extensions == {"io.modelcontextprotocol/ui": {}}
 

@@ -46,6 +46,24 @@ Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and it
 _CANCELLED = "notifications/cancelled"
 
 
+class RelayedRequest(msgspec.Struct, eq=False):
+    """A request of another client."""
+
+    method: str
+    params: Any
+    """The params that `body` encodes, for transports that repeat parts of them."""
+    body: bytes
+    """The encoded params, without `_meta`."""
+    on_progress: ProgressCallback | None = None
+    """Called with each progress notification."""
+    presentation: Presentation | None = None
+    """Describes the other client to a modern server."""
+    meta: dict[str, Any] | None = None
+    """Further members of `_meta`."""
+    on_sent: Callable[[RequestId], None] | None = None
+    """Called with the id under which the request is sent."""
+
+
 class ClientConnection(ClientReceiver):
     """The receiver of one server's messages, and the sender of requests to it."""
 
@@ -139,50 +157,36 @@ class ClientConnection(ClientReceiver):
         return end.decode_result(method, kind, raw)  # type: ignore[return-value]
 
     def relay(
-        self,
-        method: str,
-        params: msgspec.Struct,
-        body: bytes,
-        *,
-        timeout: float,
-        max_timeout: float,
-        on_progress: ProgressCallback | None,
-        presentation: Presentation | None,
-        meta: dict[str, Any] | None,
-        on_sent: Callable[[RequestId], None] | None = None,
+        self, request: RelayedRequest, timeout: float, max_timeout: float
     ) -> Coroutine[Any, Any, msgspec.Raw]:
-        """Send a request whose params are encoded already, and return its result undecoded.
+        """Send a request of another client, and return its result undecoded.
 
         Args:
-            method: The method.
-            params: The params that `body` encodes, for transports that repeat parts of them.
-            body: The encoded params, without `_meta`.
+            request: The request.
             timeout: Seconds to wait without news.
             max_timeout: Seconds to wait in all, whatever the progress.
-            on_progress: Called with each progress notification.
-            presentation: The client the request is made for; None for this one.
-            meta: Further members of `_meta`.
-            on_sent: Called with the request's id.
         """
-        self.check()
+        if self.lost_reason is not None:
+            self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
-        end = self.end
+        end, method, on_progress = self.end, request.method, request.on_progress
         entry, message = end.relay(
             method,
-            body,
+            request.body,
             future,
-            self.loop.time(),
+            self._now(),
             timeout,
             max_timeout,
-            progress=on_progress is not None,
-            presentation=presentation,
-            meta=meta,
+            request.presentation,
+            request.meta,
+            on_progress is not None,
         )
-        if on_sent is not None:
-            on_sent(entry.id)
+        if request.on_sent is not None:
+            request.on_sent(entry.id)
         if on_progress is not None:
             self.progress.callbacks[entry.id] = on_progress
-        about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
+        modern = end.presentation is not None
+        about = Outgoing(method, entry.id, request.params, end.agreed, modern)
         return self._outcome(entry, message, about, future)
 
     async def initialize(self, timeout: float, version: Any) -> msgspec.Raw:

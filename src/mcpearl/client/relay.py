@@ -5,18 +5,12 @@ the tool says about itself: only the original caller can know.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
+from mcpearl.client.connection import RelayedRequest
 from mcpearl.client.link import Link
-from mcpearl.client.progress import ProgressCallback
 from mcpearl.protocol.errors import ConnectionLost
-from mcpearl.types.base import RequestId
-
-if TYPE_CHECKING:
-    from mcpearl.protocol.modern import Presentation
 
 
 class Relay:
@@ -37,27 +31,11 @@ class Relay:
         self._max_timeout = max_timeout
         self._patience = patience
 
-    async def request(
-        self,
-        method: str,
-        params: Struct,
-        body: bytes,
-        *,
-        on_progress: ProgressCallback | None = None,
-        presentation: "Presentation | None" = None,
-        meta: dict[str, Any] | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-    ) -> Raw:
+    async def request(self, request: RelayedRequest) -> Raw:
         """Send a request and return its result.
 
         Args:
-            method: The method.
-            params: The params that `body` encodes.
-            body: The encoded params, without `_meta`.
-            on_progress: Called with each progress notification.
-            presentation: The client the request is made for.
-            meta: Further members of `_meta`.
-            on_sent: Called with the id under which the request is sent.
+            request: The request.
 
         Raises:
             ConnectionLost: The connection was lost, or is not there; `maybe_executed` says which.
@@ -67,17 +45,7 @@ class Relay:
             connection = await self._link.ready(self._until())
         while True:
             try:
-                return await connection.relay(
-                    method,
-                    params,
-                    body,
-                    timeout=self._timeout,
-                    max_timeout=self._max_timeout,
-                    on_progress=on_progress,
-                    presentation=presentation,
-                    meta=meta,
-                    on_sent=on_sent,
-                )
+                return await connection.relay(request, self._timeout, self._max_timeout)
             except ConnectionLost as lost:
                 if lost.maybe_executed or self._link.reconnect is None:
                     raise

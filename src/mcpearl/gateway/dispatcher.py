@@ -29,7 +29,7 @@ from mcpearl.types.resources import (
     ReadResourceResult,
 )
 from mcpearl.types.tasks import TASKS_EXTENSION
-from mcpearl.types.tools import ListToolsResult
+from mcpearl.types.tools import ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.gateway.legs import Leg
@@ -63,7 +63,8 @@ class UpstreamDispatcher:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._pages: dict[str, tuple[list[Any], Registered[Any]]] = {}
-        self._mirrored: tuple[Any, dict[str, Mapping[Path, str]]] = (None, {})
+        self.mirrored: Mapping[str, Mapping[Path, str]] = {}
+        """The parameters that the upstream's tools mirror into HTTP headers."""
 
     # What it is asked
 
@@ -97,21 +98,21 @@ class UpstreamDispatcher:
         """Return no scopes."""
         return _NO_SCOPES
 
-    @property
-    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
-        """The parameters that the upstream's tools mirror into HTTP headers."""
-        tools = self._upstream.lists.tools()
-        if self._mirrored[0] is not tools:
-            found: dict[str, Mapping[Path, str]] = {}
-            for tool in tools or ():
-                try:
-                    paths = annotated(tool.input_schema)
-                except ValueError:
-                    continue
-                if paths:
-                    found[tool.name] = paths
-            self._mirrored = tools, found
-        return self._mirrored[1]
+    def learn_tools(self, tools: list[Tool]) -> None:
+        """Note which parameters of the upstream's tools are mirrored into HTTP headers.
+
+        Args:
+            tools: The tools that the upstream has now.
+        """
+        mirrored: dict[str, Mapping[Path, str]] = {}
+        for tool in tools:
+            try:
+                paths = annotated(tool.input_schema)
+            except ValueError:
+                continue
+            if paths:
+                mirrored[tool.name] = paths
+        self.mirrored = mirrored
 
     # Calls
 

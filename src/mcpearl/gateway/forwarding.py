@@ -76,9 +76,10 @@ class Forwarding:
         await self._upstream.until_known()
         return await self.forward(call, ctx, core)
 
-    def _answer(self, raw: Raw, call: Call, core: ServerCore) -> Encoded:
-        modern = bool(self._upstream.is_modern)
-        return relayed(self._upstream.name, raw, call, core.offer.info, modern=modern)
+    def _answer(self, raw: Raw | bytes, call: Call, core: ServerCore) -> Encoded:
+        upstream = self._upstream
+        modern = upstream.is_modern is True
+        return relayed(upstream.name, bytes(raw), call, core.offer.info, modern)
 
     # To a modern upstream
 
@@ -99,11 +100,12 @@ class Forwarding:
         send = sending.send if level_of(call.caller) is None else sending.send_shared
         while True:
             raw = await send(relay, call, params, ctx)
-            asked = asked_of(raw)
+            body = bytes(raw)
+            asked = asked_of(body)
             if asked is None:
-                if upstream.tasks.offered and is_task(raw):
-                    raw = await self._followed(client, raw, call, ctx)
-                return self._answer(raw, call, core)
+                if upstream.tasks.offered and is_task(body):
+                    body = bytes(await self._followed(client, raw, call, ctx))
+                return self._answer(body, call, core)
             if call.caller.version.modern and ctx.task is None:
                 return _sealed(asked, bound or binding_of(call), core)
             if rounds == upstream.settings.max_rounds:

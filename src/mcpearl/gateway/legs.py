@@ -20,6 +20,7 @@ from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.gateway.shares import Shares
 from mcpearl.gateway.tenants import Tenant
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
+from mcpearl.host.records import Kind
 from mcpearl.protocol.errors import ConnectionLost, McpearlError
 from mcpearl.protocol.events import Notice
 from mcpearl.server.connection import ServerConnection
@@ -32,8 +33,9 @@ from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
+_PAGE_DONE = "notifications/elicitation/complete"
 BETWEEN_CHANGES = 0.25  # seconds, of an upstream whose lists never stop changing
-_LISTS = {
+LISTS: dict[str, tuple[Kind, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
     "notifications/resources/list_changed": ("resources", "resource_templates"),
@@ -94,13 +96,13 @@ class Leg:
             say(ctx, params)
 
     def noticed(self, notice: Notice) -> None:
-        """Pass on that something changed in this session: a list, or a resource that is followed."""
+        """Pass on what concerns the client: a list or a resource that changed, a page that is done."""
         if self.session is None or self.session.closed:
             return
         call = call_of(self.session.context())
-        for kind in _LISTS.get(notice.method, ()):
+        for kind in LISTS.get(notice.method, ()):
             self.own_lists[kind] = None
-        if notice.method in _LISTS:
+        if notice.method in LISTS:
             if notice.method in self._announced:
                 self._announced[notice.method] = True
                 return
@@ -111,6 +113,8 @@ class Leg:
             spelled = self.followed.get(notice.params.uri)
             if spelled is not None:
                 send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
+        elif notice.method == _PAGE_DONE:
+            send_notification(call, _PAGE_DONE, notice.params)
 
     def _announce_again(self, notice: Notice) -> None:
         """Pass on that a list changed once more since it was announced."""

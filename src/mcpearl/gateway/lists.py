@@ -5,7 +5,7 @@ No call reads a list first: clients are told what was read last.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,18 @@ class UpstreamLists:
         self._alarms.update(kinds)
         self._news.set()
 
+    def doubt(self, member: Member, kinds: Iterable[Kind]) -> None:
+        """Read lists again, and announce them only if they differ.
+
+        Args:
+            member: The connection that lists.
+            kinds: The lists.
+        """
+        for kind in kinds:
+            member.lists[kind].changed()
+        self._stale.update(kinds)
+        self._news.set()
+
     async def first_read(self) -> None:
         """Wait until the first lists were read, or could not be."""
         await self._read_once.wait()
@@ -105,6 +117,8 @@ class UpstreamLists:
         if self._known.get(kind) == found:
             return False
         self._known[kind] = found
+        if kind == "tools":
+            self._upstream.dispatcher.learn_tools(found)
         self._false_alarms.pop(kind, None)
         return True
 

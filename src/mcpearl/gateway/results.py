@@ -31,9 +31,9 @@ def members_of(raw: bytes | Raw) -> dict[str, Any]:
     return found
 
 
-def asked_of(raw: Raw) -> InputRequiredResult | None:
+def asked_of(raw: bytes) -> InputRequiredResult | None:
     """Return the questions of a modern upstream; None for a result that is complete."""
-    if b"input_required" not in bytes(raw):
+    if raw.find(b"input_required") < 0:  # faster than `in`, which tries a number first
         return None
     try:
         if _kind.decode(raw).result_type != INPUT_REQUIRED:
@@ -45,17 +45,16 @@ def asked_of(raw: Raw) -> InputRequiredResult | None:
         ) from None
 
 
-def relayed(name: str, raw: Raw, call: Call, info: Implementation, *, modern: bool) -> Encoded:
+def relayed(name: str, body: bytes, call: Call, info: Implementation, modern: bool) -> Encoded:
     """Return an upstream's result for the caller.
 
     Args:
         name: The upstream.
-        raw: Its result.
+        body: Its result.
         call: The call.
         info: The name and version of the gateway.
         modern: Whether the upstream is of the modern era.
     """
-    body = bytes(raw)
     if body[:1] != b"{":
         raise McpError(INTERNAL_ERROR, f"`{name}` answered with something that is not a result")
     if modern:

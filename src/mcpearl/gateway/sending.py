@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 from msgspec.structs import replace
 
+from mcpearl.client.connection import RelayedRequest
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.relay import Relay
 from mcpearl.gateway.logs import SharedLogs, level_of
@@ -95,14 +96,11 @@ class Sending:
         if on_progress is None and ctx is not None and call_of(ctx).progress_token is not None:
             on_progress = reporter(ctx)
         try:
+            presentation = self._presentations.of(call.caller) if upstream.is_modern else None
+            meta = tracing.carried(_further(params.meta))
+            body = self._body(call, params)
             raw = await relay.request(
-                call.method,
-                params,
-                self._body(call, params),
-                on_progress=on_progress,
-                presentation=self._presentations.of(call.caller) if upstream.is_modern else None,
-                meta=tracing.carried(_further(params.meta)),
-                on_sent=on_sent,
+                RelayedRequest(call.method, params, body, on_progress, presentation, meta, on_sent)
             )
         except McpError as error:
             breaker.worked()

@@ -173,9 +173,9 @@ class UpstreamTasks:
         spawn(asyncio.get_running_loop(), cancel())
 
 
-def is_task(raw: Raw) -> bool:
+def is_task(raw: bytes) -> bool:
     """Whether a modern upstream answered with a task."""
-    if b'"task"' not in bytes(raw):
+    if raw.find(b'"task"') < 0:
         return False
     try:
         return msgspec.json.decode(raw, type=_TaskResultKind).resultType == "task"

@@ -19,7 +19,7 @@ from mcpearl.client.entries import ServerEntry
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
 from mcpearl.gateway.forwarding import Forwarding
-from mcpearl.gateway.legs import Leg, Legs
+from mcpearl.gateway.legs import LISTS, Leg, Legs
 from mcpearl.gateway.lists import UpstreamLists, first_line
 from mcpearl.gateway.parked import ParkedCalls
 from mcpearl.gateway.presenting import declared
@@ -234,6 +234,9 @@ class Upstream:
         """Take a notification in the session of a single client: it concerns that client."""
         if leg.session is not None:
             leg.noticed(notice)
+        elif notice.method in LISTS and self._member is not None:
+            # The upstream may have told this session only, although its list changed for all.
+            self.lists.doubt(self._member, LISTS[notice.method])
         elif notice.method == _UPDATED and not self.is_stateless:
             self._legs.updated(leg, notice.params)
         elif notice.method == _UPDATED:

@@ -202,7 +202,7 @@ class ClientEnd(End):
         entry = self.pending.add(method, waiter, now, timeout, max_timeout)
         try:
             members = self._meta(entry.id if progress else None, meta)
-            return entry, codec.encode_request(entry.id, method, codec.splice(members, body))
+            return entry, codec.encode_request(entry.id, method, body, members)
         except BaseException:
             self.pending.discard(entry.id)
             raise
@@ -215,23 +215,22 @@ class ClientEnd(End):
         now: float,
         timeout: float,
         max_timeout: float,
-        *,
-        progress: bool,
         presentation: Presentation | None,
         meta: dict[str, Any] | None,
+        with_progress: bool,
     ) -> tuple[PendingRequest, bytes]:
         """Encode a request on behalf of another client, whose params are encoded and have no `_meta`.
 
         `presentation` describes that client to a modern server, in place of this one.
         """
         entry = self.pending.add(method, waiter, now, timeout, max_timeout)
-        token = entry.id if progress else None
+        token = entry.id if with_progress else None
         try:
             if presentation is not None and self.presentation is not None:
-                members = b'"_meta":' + presentation.meta(token, meta)
+                members = presentation.member(token, meta)
             else:
                 members = self._meta(token, meta)
-            return entry, codec.encode_request(entry.id, method, codec.splice(members, body))
+            return entry, codec.encode_request(entry.id, method, body, members)
         except BaseException:
             self.pending.discard(entry.id)
             raise
@@ -242,7 +241,7 @@ class ClientEnd(End):
 
     def _meta(self, token: int | None, more: dict[str, Any] | None) -> bytes:
         if self.presentation is not None:
-            return b'"_meta":' + self.presentation.meta(token, more)
+            return self.presentation.member(token, more)
         if token is None and not more:
             return b""
         legacy_meta = dict(more or {})

@@ -17,6 +17,7 @@ from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.nesting import MAX_DEPTH, SHALLOW, is_too_deep
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
+from mcpearl.types.methods import REQUESTS
 
 _TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
@@ -50,6 +51,7 @@ _decode_id = msgspec.json.Decoder(int | str).decode
 _decode_anything = msgspec.json.Decoder(_Anything).decode
 _skim = msgspec.json.Decoder(Raw).decode
 _encode = msgspec.json.Encoder().encode
+_METHODS = {method: _encode(method) for method in REQUESTS}
 _LF, _CR = b"\n\r"  # as numbers, which are found in bytes faster than bytes are
 
 
@@ -119,12 +121,29 @@ def decode_error(raw: Raw | bytes) -> ErrorObject:
         )
 
 
-def encode_request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Return the bytes of a request whose params are encoded already."""
-    return _checked(
-        b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
-        % (b"%d" % id if type(id) is int else _encode(id), _encode(method), params)
-    )
+def encode_request(id: RequestId, method: str, params: bytes, members: bytes = b"") -> bytes:
+    """Return the bytes of a request whose params are encoded already; `members` as for `splice`."""
+    name = _METHODS.get(method) or _encode(method)
+    if type(id) is not int:
+        message = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (
+            _encode(id),
+            name,
+            splice(members, params),
+        )
+    elif not members:
+        message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (id, name, params)
+    elif params == b"{}":
+        message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":{%b}}' % (id, name, members)
+    else:
+        message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":{%b,%b}' % (
+            id,
+            name,
+            members,
+            params[1:],
+        )
+    if len(message) <= SHALLOW and _LF not in message and _CR not in message:
+        return message
+    return _checked(message)
 
 
 def encode_notification(method: str, params: bytes = b"") -> bytes:

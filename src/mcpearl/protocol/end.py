@@ -65,6 +65,8 @@ class End:
         """Take one message, which may be decoded already, and return the event it causes."""
         # Comparing the type is cheap; `isinstance` is slow for a struct that does not match.
         if type(message) is Envelope:
+            if message.method is UNSET:
+                return self._answered(message)
             return self._receive_one(message, None)
         try:
             envelope = codec.decode(message)  # type: ignore[arg-type]

@@ -163,7 +163,7 @@ def subscription_meta(id: RequestId) -> dict[str, Any]:
 class Presentation:
     """The `_meta` with which a client describes itself on each request, encoded once."""
 
-    __slots__ = ("_members", "_presented", "version")
+    __slots__ = ("_plain", "_presented", "version")
 
     def __init__(
         self,
@@ -181,15 +181,15 @@ class Presentation:
         if log_level is not None:
             presented[LOG_LEVEL_KEY] = log_level
         self._presented = presented
-        self._members = encode(presented)[1:-1]
+        self._plain = b'"_meta":' + encode(presented)
 
-    def meta(self, token: int | None, more: dict[str, Any] | None) -> bytes:
-        """Return the `_meta` of one request, encoded. Members of `more` take precedence."""
+    def member(self, token: int | None, more: dict[str, Any] | None) -> bytes:
+        """Return `_meta` as an encoded member of params. Members of `more` take precedence."""
         if more:
             whole = {**self._presented, **more}
             if token is not None:
                 whole[PROGRESS_TOKEN_KEY] = token
-            return encode(whole)
+            return b'"_meta":' + encode(whole)
         if token is not None:
-            return b'{%b,"progressToken":%d}' % (self._members, token)
-        return b"{%b}" % self._members
+            return b'%b,"progressToken":%d}' % (self._plain[:-1], token)
+        return self._plain

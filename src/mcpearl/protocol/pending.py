@@ -67,25 +67,25 @@ class Pending:
         self, method: str, waiter: Any, now: float, timeout: float, max_timeout: float | None = None
     ) -> PendingRequest:
         """Add a request with a new id and a deadline. Ids are never reused on a connection."""
-        if len(self._entries) >= self.limit:
+        entries = self._entries
+        if len(entries) >= self.limit:
             raise LimitReached(
                 f"{self.limit} requests are already waiting for answers; "
                 "raise `Limits.max_pending` or wait for some of them"
             )
         id = self._next
         self._next = id + 1
-        deadline = hard = now + timeout
-        if max_timeout is not None:
-            hard = now + max_timeout
-            if hard < deadline:
-                deadline = hard
+        deadline = now + timeout
+        hard = deadline if max_timeout is None else now + max_timeout
+        if hard < deadline:
+            deadline = hard
         entry = PendingRequest(id, method, waiter, timeout, deadline, hard, hard - now)
-        self._entries[id] = entry
-        if deadline == inf:
-            return entry
-        heappush(self._deadlines, (deadline, id))
-        if len(self._deadlines) > 64 + 2 * len(self._entries):
-            self._compact()
+        entries[id] = entry
+        if deadline != inf:
+            deadlines = self._deadlines
+            heappush(deadlines, (deadline, id))
+            if len(deadlines) > 64 + 2 * len(entries):
+                self._compact()
         return entry
 
     def resolve(self, id: object) -> PendingRequest | None:

@@ -115,7 +115,7 @@ class ToolHeaders:
 
     def mirrors(self, tool: str) -> bool:
         """Return whether calls of this tool have `Mcp-Param-*` headers."""
-        return tool in self._paths
+        return self._paths.get(tool) is not None
 
     def of(self, tool: str, arguments: Any) -> list[tuple[str, str]]:
         """Return the headers of one call. An absent or null value has none."""

@@ -140,6 +140,12 @@ try {
     met.workplace = await call('workplace');
     met.survey = await call('survey');
 
+    const control = new AbortController();
+    const sleeping = call('sleep', { seconds: 60 }, { signal: control.signal }).catch(() => 'given up');
+    setTimeout(() => control.abort('enough'), 300);
+    met.cancelled = await sleeping;
+    while ((await call('interrupted')).content[0].text === '0') await new Promise(resolve => setTimeout(resolve, 50));
+
     const updated = notified('notifications/resources/updated');
     const grown = notified('notifications/tools/list_changed');
     if (legacy) await client.subscribeResource({ uri: NOTE });

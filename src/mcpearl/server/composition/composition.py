@@ -187,7 +187,9 @@ class Composition:
             if found is None:
                 return self._own.dispatch(call, ctx)
         if found.plain:
-            return found.mount.dispatch(call, ctx, replace(params, name=found.inner))
+            if found.inner != params.name:
+                params = replace(params, name=found.inner)
+            return found.mount.dispatch(call, ctx, params)
         if not found.shown(ctx):
             raise unknown_tool(params.name)
         found.check_scopes(ctx)

@@ -289,7 +289,9 @@ class Mount:
             inner.raw = encode(params)
         self.calls += 1
         try:
-            return await part.dispatch(inner, PartContext(ctx, params, part.core(self._core), peer))
+            if not part.is_upstream or peer is not None:  # an upstream has no handlers of its own
+                ctx = PartContext(ctx, params, part.core(self._core), peer)
+            return await part.dispatch(inner, ctx)
         finally:
             self.calls -= 1
             if not self.calls and self._keeper is None:

@@ -17,7 +17,7 @@ from mcpearl.types.methods import NOTIFICATIONS, REQUESTS
 NOTICE_TIMEOUT = 30.0  # seconds until a message without an answer counts as not delivered
 
 # What `Mcp-Name` repeats, by method: as `mirrored_headers.NAMED_BY`, in the params as structs.
-_NAME_OF: dict[str, Any] = {
+_NAME_OF: dict[str | None, Any] = {
     "tools/call": attrgetter("name"),
     "prompts/get": attrgetter("name"),
     "resources/read": attrgetter("uri"),
@@ -71,9 +71,12 @@ class PostExchange(Struct, eq=False):
     @property
     def named(self) -> str | None:
         """What a message names: a tool, a prompt, a resource, a task."""
-        find = _NAME_OF.get(self.about.method or "")
-        name = None if find is None or self.about.params is None else find(self.about.params)
-        return name if isinstance(name, str) else None
+        about = self.about
+        find = _NAME_OF.get(about.method)
+        if find is None or about.params is None:
+            return None
+        name = find(about.params)
+        return name if type(name) is str else None
 
     def headers(self, tools: ToolHeaders) -> list[Header]:
         """Return the headers that repeat parts of the message."""

@@ -1,8 +1,10 @@
 """What one client does, another one does not see: hostile clients in all combinations of eras."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,3 +238,91 @@ async def test_a_log_level_is_that_of_its_own_client() -> None:
                     )
                     await eventually(lambda heard=heard: len(heard["loud"]) == 6)
                 assert heard["quiet"] == []
+
+
+CHATTY = """
+import asyncio
+from mcpearl import Context, Server
+
+app = Server("up", versions=("2026-07-28",))
+late = set()
+
+@app.tool
+async def chatter(ctx: Context) -> str:
+    while True:
+        await ctx.info("secret of ada")
+        await asyncio.sleep(0)
+
+@app.tool
+async def after(ctx: Context) -> str:
+    async def say() -> None:
+        await asyncio.sleep(0.2)
+        app_say("secret of ada")
+    late.add(asyncio.create_task(say()))
+    return "answered"
+
+def app_say(text):
+    import json, os
+    params = {"level": "info", "data": text}
+    message = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+    os.write(1, json.dumps(message).encode() + b"\\n")
+
+@app.tool
+async def wait(ctx: Context, seconds: float) -> str:
+    await ctx.info("of bob")
+    await asyncio.sleep(seconds)
+    return "done"
+
+app.run()
+"""
+
+
+@asynccontextmanager
+async def chatty_upstream(folder: Path, **options: Any) -> AsyncIterator[str]:
+    """A gateway in front of an upstream on stdio, whose clients share one stream."""
+    program = folder / "chatty.py"
+    program.write_text(CHATTY)
+    gateway = Gateway({"up": [sys.executable, str(program)]}, **options)
+    async with gateway.serving("http", port=0) as url:
+        yield url
+
+
+def logging_to(heard: list[Any], **options: Any) -> dict[str, Any]:
+    return {
+        "protocol": MODERN[0],
+        "log_level": "debug",
+        "on_log": lambda message: heard.append(message.data),
+        **options,
+    }
+
+
+async def test_messages_of_a_cancelled_call_reach_no_other_client(tmp_path: Path) -> None:
+    heard: dict[str, list[Any]] = {"ada": [], "bob": []}
+    async with (
+        chatty_upstream(tmp_path) as url,
+        Client(url, **logging_to(heard["ada"])) as ada,
+        Client(url, **logging_to(heard["bob"])) as bob,
+    ):
+        call = asyncio.create_task(ada.call_tool("up__chatter"))
+        await eventually(lambda: len(heard["ada"]) > 0)
+        waiting = asyncio.create_task(bob.call_tool("up__wait", {"seconds": 0.5}))
+        await turns()
+        call.cancel()
+        await waiting
+        await bob.call_tool("up__wait", {"seconds": 0.1})
+    assert "secret of ada" not in heard["bob"]
+
+
+async def test_messages_after_an_answer_reach_no_other_principal(tmp_path: Path) -> None:
+    """The protocol does not allow them; an upstream may send them all the same."""
+    heard: dict[str, list[Any]] = {"ada": [], "bob": []}
+    async with (
+        chatty_upstream(tmp_path, auth=TOKENS) as url,
+        Client(url, **logging_to(heard["ada"], auth=ADA)) as ada,
+        Client(url, **logging_to(heard["bob"], auth=BOB)) as bob,
+    ):
+        await bob.call_tool("up__wait", {"seconds": 0.0})
+        assert heard["bob"] == ["of bob"]
+        await ada.call_tool("up__after")
+        await bob.call_tool("up__wait", {"seconds": 1.0})
+    assert heard == {"ada": [], "bob": ["of bob"]}

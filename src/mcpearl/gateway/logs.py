@@ -3,8 +3,8 @@
 They are sent when they arrive, before anything that arrives later: the answer to the call they belong to
 must not overtake them. In a session that belongs to one client all of them are that client's. On a
 connection that clients share, a message belongs to the call on whose stream it came, over HTTP. Other
-wires have one stream for all calls: a message is passed on while the calls there that want log messages
-are those of one client, and dropped otherwise, since it may be about another one.
+wires have one stream for all calls, and nothing in a message says which call it is about: it is passed on
+only while it can be about one client alone, and dropped otherwise.
 """
 
 import logging
@@ -40,12 +40,24 @@ def say(ctx: Context, params: LoggingMessageNotificationParams) -> None:
         send_notification(call, "notifications/message", params)
 
 
+class LoggedCall:
+    """A call on a connection that clients share, as far as log messages may be about it."""
+
+    __slots__ = ("answered", "ctx", "id")
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.id: RequestId | None = None  # by which the upstream knows it, once it was sent
+        self.answered = False  # with a result or an error
+
+
 class SharedLogs:
-    """The calls on a connection that clients share, as far as their clients want log messages."""
+    """The calls on a connection that clients share, as far as log messages may be about them."""
 
     def __init__(self) -> None:
         self._calls: dict[Context, Hashable] = {}  # each with what tells its client from others
         self._requests: dict[RequestId, Context] = {}  # by the id that the upstream knows
+        self._past: set[Hashable] = set()  # clients whose messages may still arrive; two are enough
         self.level: str | None = None
         """The lowest level that was asked for: what an upstream with sessions is told."""
 
@@ -56,20 +68,38 @@ class SharedLogs:
         self.level = level
         return True
 
-    def enter(self, call: Call, ctx: Context) -> None:
-        """Note a call whose client wants log messages."""
-        client = client_of(call, ctx)
+    def connected(self) -> None:
+        """Note that the connection is a new one: nothing of earlier calls arrives on it."""
+        self._past.clear()
+
+    def enter(self, call: Call, ctx: Context) -> LoggedCall:
+        """Note a call that log messages may be about."""
+        client = _principal_of(call)
+        if client is None:
+            client = client_of(call, ctx)
         self._calls[ctx] = ctx if client is None else client
+        return LoggedCall(ctx)
 
-    def sent(self, id: RequestId, ctx: Context) -> None:
-        """Note by which id the upstream knows the call."""
-        self._requests[id] = ctx
+    def sent(self, logged: LoggedCall, id: RequestId) -> None:
+        """Note by which id the upstream knows a call."""
+        logged.id = id
+        self._requests[id] = logged.ctx
 
-    def leave(self, ctx: Context, id: RequestId | None) -> None:
-        """Forget a call that was answered."""
-        del self._calls[ctx]
-        if id is not None and self._requests.get(id) is ctx:
+    def leave(self, logged: LoggedCall) -> None:
+        """Forget a call that has ended.
+
+        Messages about a call arrive before its answer. The client of a call that was sent and not
+        answered, as after a cancellation, counts until the connection is a new one. So does every client
+        with a principal: not even an upstream that logs after its answer shows that to another principal.
+        """
+        ctx, id = logged.ctx, logged.id
+        client = self._calls.pop(ctx)
+        if id is None:
+            return
+        if self._requests.get(id) is ctx:
             del self._requests[id]
+        if len(self._past) < 2 and (not logged.answered or _principal_of(call_of(ctx)) is not None):
+            self._past.add(client)
 
     def heard(self, params: LoggingMessageNotificationParams, id: RequestId | None) -> None:
         """Pass on a message.
@@ -82,7 +112,13 @@ class SharedLogs:
             ctx = self._requests.get(id)
             if ctx is not None:
                 say(ctx, params)
-        elif len(set(self._calls.values())) == 1:
+        elif self._calls and len(self._past.union(self._calls.values())) == 1:
             say(next(reversed(self._calls)), params)
         elif self._calls:
-            logger.debug("a log message may be of any of several clients; it is dropped")
+            logger.debug("a log message may be about any of several clients; it is dropped")
+
+
+def _principal_of(call: Call) -> Hashable:
+    """Return who made a call, if that is known."""
+    principal = call.caller.principal
+    return principal.identity if principal is not None and principal.subject else None

@@ -1,6 +1,7 @@
 """Requests to an upstream: what is sent of a call, and what its failures mean to the caller."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from mcpearl.client.connection import RelayedRequest
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.relay import Relay
-from mcpearl.gateway.logs import SharedLogs, level_of
+from mcpearl.gateway.logs import LoggedCall, SharedLogs, level_of
 from mcpearl.gateway.presenting import Presentations
 from mcpearl.gateway.results import members_of
 from mcpearl.protocol.errors import (
@@ -72,6 +73,7 @@ class Sending:
         ctx: Context | None,
         on_progress: ProgressCallback | None = None,
         on_sent: Callable[[RequestId], None] | None = None,
+        logged: LoggedCall | None = None,
     ) -> Raw:
         """Send a request and return its result.
 
@@ -82,6 +84,7 @@ class Sending:
             ctx: The context of the call, which gets its progress; None for a call that outlives it.
             on_progress: Called with progress instead.
             on_sent: Called with the id under which the upstream knows it.
+            logged: Is told that the upstream has answered, where log messages may be about the call.
 
         Raises:
             McpError: It failed, or the upstream is left alone at the moment.
@@ -104,6 +107,8 @@ class Sending:
             )
         except McpError as error:
             breaker.worked()
+            if logged is not None:
+                logged.answered = True
             if call.method == "resources/read" and _is_not_found(error):
                 raise ResourceNotFound(params.uri) from None
             raise
@@ -117,6 +122,8 @@ class Sending:
             breaker.undecided()
             raise
         breaker.worked()
+        if logged is not None:
+            logged.answered = True
         return raw
 
     async def send_shared(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
@@ -128,22 +135,17 @@ class Sending:
             params: The params, where they are not those of the call.
             ctx: The context of the call.
         """
-        level = level_of(call.caller)
-        if level is None:
-            return await self.send(relay, call, params, ctx)
-        if not self._upstream.is_modern and self.logs.lower(level):
+        level, modern = level_of(call.caller), self._upstream.is_modern
+        if level is None and modern:
+            return await self.send(relay, call, params, ctx)  # nothing is logged about it
+        if level is not None and not modern and self.logs.lower(level):
             await self._upstream.set_level(await self._upstream.shared(), level)
-        logs, sent = self.logs, []
-        logs.enter(call, ctx)
-
-        def on_sent(id: RequestId) -> None:
-            sent.append(id)
-            logs.sent(id, ctx)
-
+        logged = self.logs.enter(call, ctx)
         try:
-            return await self.send(relay, call, params, ctx, on_sent=on_sent)
+            sent = partial(self.logs.sent, logged)
+            return await self.send(relay, call, params, ctx, on_sent=sent, logged=logged)
         finally:
-            logs.leave(ctx, sent[-1] if sent else None)
+            self.logs.leave(logged)
 
     def _body(self, call: Call, params: Any) -> bytes:
         """Return encoded params without `_meta`, which is made anew."""

@@ -220,6 +220,7 @@ class Upstream:
             if self._introduced is not None:
                 self._introduced()
             self.lists.reconnected()
+            self.sending.logs.connected()
             self.subscriptions.reconnected(client)
         elif change.status.state == "down":
             self.lists.down()

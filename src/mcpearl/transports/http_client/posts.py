@@ -17,7 +17,7 @@ from mcpearl.transports.mirrored_headers import ToolHeaders
 
 logger = logging.getLogger("mcpearl.http")
 
-_AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before an answer is sent again
+_AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before a message is sent again
 
 
 class Posts:
@@ -68,8 +68,9 @@ class Posts:
     async def persist(self, exchange: PostExchange) -> None:
         """Send a message that has no answer until the server takes it.
 
-        A message that was refused for now is sent again. So is an answer whose connection broke: the
-        server knows by its id whether it had it already.
+        A message that was refused for now is sent again. So is an answer whose connection broke, since
+        the server knows by its id whether it had it already, and `notifications/initialized`, which means
+        the same the second time.
         """
         retries = Retries(_AGAIN)
         while True:
@@ -81,7 +82,7 @@ class Posts:
             except NotNow as error:
                 reason, delay = error.reason, error.after
             except ExchangeFailed as error:
-                if exchange.is_notification:
+                if exchange.is_notification and not exchange.starts_session:
                     raise
                 reason, delay = error.reason, retries.next_delay()
             logger.debug("%s is sent again in %.1f s: %s", exchange.name, delay, reason)

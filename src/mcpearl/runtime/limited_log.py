@@ -1,4 +1,4 @@
-"""Logs what strangers cause, at a limited rate: the first of each second, and the number of the rest."""
+"""Logs events that outsiders cause at a limited rate: the first in each second, and how many followed."""
 
 import asyncio
 import logging

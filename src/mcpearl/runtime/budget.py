@@ -22,7 +22,7 @@ UNCOUNTED = 16 * 1024  # bytes a connection may hold uncounted, in addition to i
 CONNECTION = 16 * 1024  # the flat charge of a connection, in bytes, from its beginning to its end
 LITTLE = 64 * 1024  # a peer that holds up to this many bytes may use the reserve
 _LEAVES = 3  # a peer leaves free this many times what it holds
-_RESERVE = 16  # one part in so many of the budget is reserved for peers that hold little
+_RESERVE = 16  # one sixteenth of the budget is reserved for peers that hold little
 
 _SMALLEST = 64 * MIB
 _LARGEST = 2048 * MIB

@@ -2,9 +2,10 @@
 
 Work that cannot be done at once waits in lines, one for each peer, and the peers take turns. The work is
 done in short slices; in between, the loop reads on, so that it is known how long something has waited. A
-line that was not empty for `limit` seconds means too much load, not a burst. From then on, work in that
-line that waited longer than a quarter of `limit` is begun with `refusing` set, so that it is refused.
-Work that waited longer than `limit` is always begun that way. (This is controlled delay, per peer.)
+line that has not been empty once within `limit` seconds means too much load, not a burst. From then on,
+work in it that waited longer than a quarter of `limit` is begun with `refusing` set, so that it is
+refused. Work that waited longer than `limit` is always begun that way. (This is controlled delay, per
+peer.)
 
 Work that does not wait in a line, because it comes from a single stream, is judged by how long the
 current turn of the loop has taken.

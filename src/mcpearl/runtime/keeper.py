@@ -44,7 +44,7 @@ class Keeper:
         )
 
     def wake(self, seconds: float) -> None:
-        """Look after `seconds`, unless a look is scheduled already."""
+        """Schedule a look in `seconds`, unless one is scheduled already."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
 

@@ -1,4 +1,4 @@
-"""Logs events that outsiders cause at a limited rate: the first in each second, and how many followed."""
+"""A rate-limited log of events that outsiders cause: the first in each second, and how many followed."""
 
 import asyncio
 import logging

@@ -141,7 +141,7 @@ class Observer:
         """
 
     def question_ended(self, began: Any, question: Any, outcome: Outcome, answer: Any) -> None:
-        """Note that a question was answered or cancelled.
+        """Note that a question was answered, failed or was cancelled.
 
         Args:
             began: What `question_began` returned.
@@ -151,14 +151,14 @@ class Observer:
         """
 
     def connection_began(self, connection: object) -> None:
-        """Note that a client connected, or a session began.
+        """Note that a client and a server are connected, or that a session began.
 
         Args:
-            connection: The server's object for it; `connection_ended` gets the same one.
+            connection: The object for it on this side; `connection_ended` gets the same one.
         """
 
     def connection_ended(self, connection: object, reason: Exception | None) -> None:
-        """Note that a client or session is gone.
+        """Note that a connection or session has ended.
 
         Args:
             connection: The object that `connection_began` got.

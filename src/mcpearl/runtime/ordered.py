@@ -19,7 +19,7 @@ class OrderedCalls:
 
     Args:
         limit: How many calls may wait before the source is asked to pause.
-        full: Called with True at the limit, and with False when no more than half as many wait.
+        full: Called with True at the limit, and with False when at most half of that wait.
     """
 
     def __init__(self, limit: int, full: Callable[[bool], None]) -> None:

@@ -1,4 +1,4 @@
-"""A store for the whole of a deployment: all processes of a server, on however many machines.
+"""A store for a whole deployment: all processes of a server, on any number of machines.
 
 It contains every kind of store, a bus between the processes, and keys that all processes share. Each of
 its parts keeps the promises of its own protocol.

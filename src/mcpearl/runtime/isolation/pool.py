@@ -29,7 +29,7 @@ _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
 class PoolFull(Exception):
-    """So many calls wait already that no more may."""
+    """Too many calls are waiting already."""
 
 
 class ProcessPool:

@@ -7,7 +7,7 @@ from mcpearl.runtime.isolation.process import Job
 
 
 class Turns:
-    """A queue in which each peer has its turn, however many calls another one has waiting."""
+    """A queue in which peers take turns, however many calls of one peer are waiting."""
 
     def __init__(self) -> None:
         self._again: OrderedDict[Job, None] = OrderedDict()  # calls that had their turn already

@@ -38,7 +38,7 @@ class Follower(Protocol):
 
 
 class EventStore(Protocol):
-    """Keeps the events of streams within its own limits. Dropped events cannot be resumed."""
+    """Keeps the events of streams within its own limits. Dropped events cannot be sent again."""
 
     durable: bool
     """Whether streams outlive the process, and other processes can resume them."""
@@ -49,7 +49,7 @@ class EventStore(Protocol):
         Args:
             session: The id of the session.
             stream: The name of the stream.
-            last_words: Events that are appended to end the stream if this process dies before it does.
+            last_words: Events that end the stream if this process dies before it has ended it.
         """
         ...
 

@@ -12,7 +12,7 @@ class ProofStore(Protocol):
         Args:
             thumbprint: The thumbprint of the key that signed the proof.
             id: The id of the proof.
-            seconds: How long the proof has to be remembered: until it expires.
+            seconds: How long to remember it: for as long as it could be used again.
 
         Raises:
             StoreUnavailable: The proof could not be stored, and must not be accepted.

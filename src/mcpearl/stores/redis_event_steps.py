@@ -68,7 +68,7 @@ class EventSteps:
         read: int,
         last_words: Sequence[bytes],
     ) -> tuple[int, int, list[int]]:
-        """Append those of some events that are not stored yet.
+        """Append events; those that are stored already are skipped.
 
         Args:
             session: The id of the session.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mcpearl.stores.tasks import TaskStore
 
 REQUEST_BITS = 24
-"""Low bits in the id of a request to a client; the bits above are the number of the process that sent
-it."""
+"""How many low bits of the id of a request to a client count requests. The bits above are the number of
+the process that sent it."""
 REQUEST_BLOCK = 1 << 12
 """Distance between the first ids of two sessions. A session that a process drops and rebuilds starts at
 another id, so that it does not use an id twice."""

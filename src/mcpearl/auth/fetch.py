@@ -27,7 +27,7 @@ from mcpearl.protocol.errors import McpearlError
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 3
-_RELAYS = IPv4Network("192.88.99.0/24")  # 6to4 relays (RFC 7526): leads to whatever is near
+_RELAYS = IPv4Network("192.88.99.0/24")  # 6to4 relays, out of use (RFC 7526)
 _NAT64 = IPv6Network("64:ff9b::/96")  # IPv6 addresses that contain an IPv4 address
 
 
@@ -83,7 +83,7 @@ class Fetched:
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case; the first value of repeated ones."""
+    """By name in lower case; of a repeated header, the first value."""
     body: Any
     """The decoded JSON; None if the body is empty or not JSON."""
 
@@ -195,12 +195,12 @@ def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
 
 
 def check_url(url: str, policy: FetchPolicy) -> None:
-    """Refuse an address by its text, before its host is looked up; raises `FetchRefused`."""
+    """Refuse a URL by its text, before its host is resolved; raises `FetchRefused`."""
     _check_number(_checked(url, policy), policy)
 
 
 async def allowed_addresses(url: str, policy: FetchPolicy) -> list[str]:
-    """Look up a host and return its addresses; raises `FetchError` if one of them is not allowed."""
+    """Resolve a host and return its addresses; raises `FetchError` if one of them is not allowed."""
     check_url(url, policy)
     return await _resolve(urlsplit(url), policy)
 

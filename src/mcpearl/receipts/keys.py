@@ -1,7 +1,7 @@
 """The keys that sign the heads of a log, and the notes they sign (c2sp.org/signed-note).
 
-A key is one line of text, `PRIVATE+KEY+<name>+<id>+<key>`, as other tools for signed notes have it. A key
-file may hold several: the first signs, the others are those it replaced.
+A key is one line of text, `PRIVATE+KEY+<name>+<id>+<key>`, the format of other tools for signed notes. A
+key file may hold several: the first signs, the others are those it replaced.
 """
 
 import os
@@ -46,7 +46,7 @@ class SigningKey:
 
     @classmethod
     def new(cls, name: str | None = None) -> "SigningKey":
-        """Make up a key; without a name, one is made up too."""
+        """Generate a key; without a name, a random name is generated too."""
         return cls(name or f"mcpearl/{clock.random_bytes(8).hex()}", clock.random_bytes(32))
 
     @classmethod
@@ -93,7 +93,7 @@ def find_keys(
 
     Args:
         given: A key file, which is created if there is none; or the keys themselves as text. Without
-            it, the environment is asked, then the file `<folder>.key` is used.
+            it, the environment variable `MCPEARL_RECEIPTS_KEY` is used, or else the file `<folder>.key`.
         folder: The log.
         name: The name of the log, for a new key.
     """
@@ -110,7 +110,7 @@ def find_keys(
 
 
 def parse_keys(lines: Sequence[str], source: str) -> list[SigningKey]:
-    """Read keys, each on a line; `source` says where they are from."""
+    """Read keys, one per line; `source` says where they come from."""
     try:
         keys = [SigningKey.parse(line) for line in lines]
     except KeyUnusable as error:

@@ -1,9 +1,9 @@
-"""The files of a log: records appended in a chain, a tree over them, signed heads.
+"""The files of a log: records in a hash chain, a Merkle tree over them, and signed heads of the tree.
 
-Any number of processes may append to one folder. Each append takes a lock, takes up what the others have
-appended since, and notes in `state` where the log stands; so all of them write one chain and one tree.
-`state` is only a shortcut: where it is missing or behind, it is made again from the newest file.
-The format is described in docs/receipts.md.
+The records are in files called segments. Any number of processes may append to one folder. Each append
+takes a lock, reads what the others have appended since, and writes the state of the log to the file
+`state`; so all of them write one chain and one tree. That file is only a shortcut: if it is missing or
+outdated, it is rebuilt from the newest segment. The format is described in docs/receipts.md.
 """
 
 import fcntl
@@ -30,11 +30,11 @@ _STATE = 8192  # bytes of the file `state`
 
 
 class LogBroken(Exception):
-    """A log that cannot be continued, because its files are not what was written."""
+    """A log cannot be continued, because its files are not as they were written."""
 
 
 class State(msgspec.Struct):
-    """Where a log stands."""
+    """What a process has to know to append to a log."""
 
     segment: int
     """The number of the first record of the newest file."""
@@ -51,7 +51,7 @@ class State(msgspec.Struct):
     signed: int
     """How many records the last signed head covers."""
     key: str
-    """The key that signs now, as a verifier key."""
+    """The verifier key of the key that signs now."""
     heads: int = 0
     """The size of the file of heads."""
 
@@ -60,9 +60,9 @@ class ReceiptLog:
     """A log that this process appends to.
 
     Args:
-        folder: Where its files are; created if there is none.
-        find_keys: Returns the keys, the one that signs first.
-        rotate: Bytes after which a new file is begun.
+        folder: Where its files are; created if it does not exist.
+        find_keys: Returns the keys; the first of them signs.
+        rotate: Bytes after which a new segment is begun.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ReceiptLog:
 
     @property
     def unsigned(self) -> int:
-        """How many records no head covers yet."""
+        """How many records are not covered by a head yet."""
         return self._state.size - self._state.signed
 
     @property
@@ -93,7 +93,7 @@ class ReceiptLog:
     # Opening and closing
 
     def open(self) -> None:
-        """Open the log, or begin one. Raises `LogBroken`, `KeyUnusable` or `OSError`."""
+        """Open the log, or begin a new one. Raises `LogBroken`, `KeyUnusable` or `OSError`."""
         self._keys = self._find_keys()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._opened("lock")
@@ -127,7 +127,7 @@ class ReceiptLog:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _check_key(self) -> None:
-        """Have the first key sign from now on, if the one that has signed so far is among the others."""
+        """Switch to the first key for signing, if the key that has signed so far is among the others."""
         current, new = self._state.key, self.key
         if current == new.vkey:
             return
@@ -145,7 +145,10 @@ class ReceiptLog:
     # Appending
 
     def append(self, lines: list[bytes], *, durable: bool = False) -> None:
-        """Append records, each a line of JSON with its end. Raises `OSError` or `LogBroken`."""
+        """Append records, each a line of JSON that ends with a line feed.
+
+        Raises `OSError` or `LogBroken`.
+        """
         with self._locked():
             self._refresh()
             if self._torn:
@@ -223,7 +226,7 @@ class ReceiptLog:
     # Signing
 
     def sign(self, *, durable: bool = False) -> None:
-        """Sign a head, if there are records that none covers."""
+        """Sign a head, if there are records that no head covers."""
         with self._locked():
             self._refresh()
             if self.unsigned:
@@ -232,7 +235,7 @@ class ReceiptLog:
             os.fdatasync(self._heads)
 
     def _signer(self) -> SigningKey:
-        """Return the key that signs now; another process may have replaced the one there was."""
+        """Return the key that signs now; another process may have replaced the previous one."""
         current = self._state.key
         for keys in (self._keys, self._find_keys()):
             for key in keys:
@@ -259,7 +262,7 @@ class ReceiptLog:
         state.signed = tree.size
         self._store()
 
-    # Taking up what is there
+    # Reading what is there
 
     def _segments(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.log"))
@@ -297,7 +300,7 @@ class ReceiptLog:
             self._replay()
 
     def _adopt(self, state: State) -> None:
-        """Continue from a state that was stored; raises if it is not the log's."""
+        """Continue from a stored state; raises if it does not match the files."""
         if state.segment != max(self._segments(), default=-1):
             raise ValueError("there is a newer file")
         self._use(state.segment)
@@ -322,7 +325,7 @@ class ReceiptLog:
         self._heads = self._heads_of(segment)
 
     def _recover(self) -> None:
-        """Find out from the newest file where the log stands."""
+        """Rebuild the state from the newest segment."""
         segment = self._segments()[-1]
         self._use(segment)
         header, complete, _ = os.pread(self._file, LONGEST, 0).partition(b"\n")
@@ -352,7 +355,7 @@ class ReceiptLog:
             )
 
     def _discard(self, segment: int) -> None:
-        """Remove a file whose writer was ended before its first line was written."""
+        """Remove a segment whose writer was killed before it had written the first line."""
         for descriptor in (self._file, self._heads):
             os.close(descriptor)
         self._file = self._heads = -1
@@ -364,7 +367,7 @@ class ReceiptLog:
             self._begin_segment()
 
     def _replay(self) -> None:
-        """Take up the records after those that are known; cut off one that was not written to its end."""
+        """Read the records after those that are known; cut off one that was not written completely."""
         offset = self._state.offset
         size = os.fstat(self._file).st_size
         if size == offset:
@@ -395,13 +398,13 @@ class ReceiptLog:
         self._stored = b""
 
     def _mend_heads(self) -> None:
-        """Take up heads that were signed after those that are known; cut off an incomplete one."""
+        """Read heads that were signed after those that are known; cut off an incomplete one."""
         state = self._state
         size = os.fstat(self._heads).st_size
         if size == state.heads:
             return
         if size < state.heads:
-            state.heads = 0  # heads that are gone are missed by the verifier
+            state.heads = 0  # some heads are gone, which the verifier reports
         notes = os.pread(self._heads, size - state.heads, state.heads)
         pieces = notes.split(b"\n\n")  # text and signatures in turn
         complete = pieces[: (len(pieces) - 1) // 2 * 2]
@@ -421,7 +424,7 @@ class _Header(msgspec.Struct):
 
 
 def header_line(origin: str, first: int, previous: bytes, tree: list[bytes], key: str) -> bytes:
-    """Return the first line of a file."""
+    """Return the first line of a segment."""
     header = {
         "log": FORMAT,
         "origin": origin,
@@ -434,7 +437,7 @@ def header_line(origin: str, first: int, previous: bytes, tree: list[bytes], key
 
 
 def segment_name(first: int) -> str:
-    """Return the name of the files that begin with a record, without the ending."""
+    """Return the file name, without its suffix, of the segment that begins with record `first`."""
     return f"{first:016d}"
 
 

@@ -1,4 +1,4 @@
-"""Reading a log: its records, and proofs that one of them is in it."""
+"""Reads the records of a log, and makes proofs that a record is in it."""
 
 import json
 from base64 import b64encode
@@ -23,7 +23,7 @@ _HASH = 32
 
 
 class NoSuchRecord(LookupError):
-    """A record that is not in the log, or not signed yet."""
+    """A record is not in the log, or not signed yet."""
 
 
 class Shown(NamedTuple):
@@ -46,7 +46,7 @@ def records(folder: Path) -> Iterator[Shown]:
 
 
 def unfinished(folder: Path) -> list[Shown]:
-    """Return the records of calls that have begun and not ended."""
+    """Return the `begin` records of calls that have not ended."""
     begun: dict[str, Shown] = {}
     for shown in records(folder):
         kind, call = shown.record.get("kind"), shown.record.get("call", "")
@@ -60,12 +60,13 @@ def unfinished(folder: Path) -> list[Shown]:
 def prove(folder: Path, wanted: str, keys: list[VerifierKey] | None = None) -> dict[str, str]:
     """Return proofs for one record, by its number, or for the records of a call, by the call's id.
 
-    The log is verified on the way. Raises `Fault` if it is not as it was written, and `NoSuchRecord`.
+    The log is verified at the same time. Raises `Discrepancy` if it is not as it was written, and
+    `NoSuchRecord` if there is no such record, or it is not signed yet.
 
     Args:
         folder: The log.
         wanted: The number of a record, or the id of a call.
-        keys: The keys to verify it with; by default the one in the folder.
+        keys: The keys to verify the log with; by default the one in the folder.
     """
     leaves = bytearray()
     found: dict[int, bytes] = {}
@@ -130,12 +131,12 @@ def _text(data: bytes) -> str:
 def salts_of(key_file: Path, call: str, folder: Path) -> tuple[bytes, bytes]:
     """Return the salts of the arguments and the result of a call.
 
-    A holder of one of them, and of the contents, can compare them with the digest in a record.
+    With one of them and the contents, anyone can check the digest in a record.
 
     Args:
         key_file: The private key of the log.
         call: The id of the call.
-        folder: The log, which says with which key the run of the call began.
+        folder: The log, which names the key of each run.
     """
     run, _, number = call.rpartition("-")
     if not run or not number.isdecimal():

@@ -24,16 +24,16 @@ class Receipts:
     Args:
         path: The folder of the log; it is created if there is none.
         key: The file of the key that signs, created on first use; or the key itself as text, or several,
-            of which the first signs. By default `MCPEARL_RECEIPTS_KEY` is used, else the file beside
-            the folder that has its name with `.key`.
+            of which the first signs. By default the environment variable `MCPEARL_RECEIPTS_KEY` is used,
+            or else the file `<folder>.key` beside the folder.
         durable: Whether a call is answered only when its records are on disk.
         on_full: What happens to calls when records cannot be written: `refuse` them, or `continue`
             without records, which is logged, and recorded once that is possible.
         queue: Bytes that may wait to be written.
         rotate: Bytes after which a new file is begun.
         sign_every: Seconds between signed heads, while there are records.
-        name: The name of the log, for a new key: an address without a scheme, such as
-            `example.com/weather`. One is made up by default.
+        name: The name of the log, for a new key: a URL without a scheme, such as `example.com/weather`.
+            By default a random name is generated.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Receipts:
         self.name = name
 
     def recorder(self, role: str, of: str) -> "Recorder":
-        """Return what records the calls of one server or client.
+        """Return an object that records the calls of one server or client.
 
         Args:
             role: `server` or `client`.
-            of: The name of the server, or of what the client connects to.
+            of: The name of the server, or of the server that the client connects to.
         """
         from mcpearl.receipts.recorder import Recorder
 
@@ -84,5 +84,5 @@ def _as_text(key: str | Path | Sequence[str] | None) -> str | list[str] | None:
 
 
 def receipts_of(given: "Receipts | str | PathLike[str]") -> Receipts:
-    """Return the settings for what a server or client was given."""
+    """Return the settings for the `receipts` option of a server or client."""
     return given if isinstance(given, Receipts) else Receipts(given)

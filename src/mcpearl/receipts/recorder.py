@@ -1,7 +1,8 @@
 """Notes the calls of one server or client as they begin and end, and hands the notes to the scribe.
 
-It runs on the event loop. A call costs two entries in a buffer; every few milliseconds the buffer goes to
-the process that writes. How much may wait for it is bounded, and what happens then is the user's choice.
+It runs on the event loop. A call costs two entries in a buffer; every few milliseconds the buffer is sent
+to the scribe, the process that writes. How much may wait for the scribe is limited; a setting decides
+what happens at the limit.
 """
 
 import asyncio
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.receipts")
 
 _encode_into = msgspec.msgpack.Encoder().encode_into
-_INTERVAL = 0.01  # seconds in which entries are collected
-_LONGEST = 256  # characters of an id that a client chose
-_LARGE = 4096  # bytes of contents that are digested here, so that few are held
+_INTERVAL = 0.01  # seconds for which entries are collected
+_LONGEST = 256  # characters kept of an id that a client chose
+_LARGE = 4096  # larger contents, in bytes, are digested here, so that little memory is held
 
 
 class _Error(Struct):
@@ -57,7 +58,7 @@ class Recorder:
     Args:
         receipts: The settings: where the log is, and what happens if it cannot be written.
         role: `server` or `client`.
-        of: The name of the server, or of what the client is connected to.
+        of: The name of the server, or of the server that the client is connected to.
     """
 
     def __init__(self, receipts: "Receipts", role: str, of: str) -> None:
@@ -72,20 +73,20 @@ class Recorder:
         self._scribe: ScribeProcess | None = None
         self._salts: Salts | None = None
         self._calls = 0
-        # Entries are encoded as they come, so that nothing of a call is kept.
+        # Entries are encoded as they come, so that no objects of a call are kept.
         self._batch = bytearray(HEADER)
-        self._count = 0  # entries in it
+        self._count = 0  # entries in the batch
         self._problem: str | None = None  # why nothing can be written now
         self._full = False  # whether calls are refused or not recorded
-        self._reason = ""  # why
+        self._reason = ""  # why they are
         self._lost = 0  # how many calls were not recorded
         self._lost_since = 0.0
-        self._commits: list[asyncio.Future[None]] = []  # for what is in the batch
+        self._commits: list[asyncio.Future[None]] = []  # for the entries in the batch
 
     # Beginning and ending
 
     async def start(self) -> None:
-        """Open the log and begin to record; raises `Unusable` if that cannot be done."""
+        """Open the log and start recording; raises `Unusable` if that fails."""
         self._loop = asyncio.get_running_loop()
         self._run = clock.random_bytes(6).hex()
         self._calls = 0
@@ -116,7 +117,7 @@ class Recorder:
             await scribe.close()
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the process that writes, as a part of a tree."""
+        """Return the process that writes, as a node of the supervision tree."""
         return () if self._scribe is None else (self._scribe.node(),)
 
     # Calls
@@ -143,7 +144,7 @@ class Recorder:
         try:
             _encode_into(entry, batch, -1)
         except (ValueError, OverflowError, TypeError):
-            # Such as an id of more than 64 bits. What else is in the batch must not be lost with it.
+            # Such as an id of more than 64 bits. The rest of the batch must not be lost with it.
             del batch[before:]
             caller_as_text = None if principal is None else [_text(part) for part in principal]
             _encode_into((*entry[:4], _text(call.id), contents, caller_as_text), batch, -1)
@@ -166,7 +167,7 @@ class Recorder:
         _encode_into(entry, self._batch, -1)
 
     def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
-        """Record that a call ended: with this result, or without an answer."""
+        """Record that a call ended, with this result or without an answer."""
         if call.recorded is None:
             return
         number, since = call.recorded
@@ -177,11 +178,11 @@ class Recorder:
         self._add((number, clock.now(), clock.monotonic() - since, outcome, answer))
 
     def answered_itself(self, kind: str, message: bytes, wire: str) -> None:
-        """Record what the protocol answered without a call: a session that began, a refused message.
+        """Record a message that was answered without a call: a session began, or it was refused.
 
         Args:
             kind: `session` or `refused`.
-            message: The answer, of which the reason is not recorded: it may repeat contents.
+            message: The answer. The text of an error is not recorded: it may repeat contents.
             wire: What the message came over.
         """
         if self._full or self._scribe is None:
@@ -224,7 +225,7 @@ class Recorder:
     def commit(self) -> "asyncio.Future[None]":
         """Return a future that is done when everything recorded so far is on disk.
 
-        If that cannot be, it raises `McpError` where calls without a record are refused.
+        If writing fails, and calls without a record are refused, the future raises `McpError`.
         """
         assert self._loop is not None
         future = self._loop.create_future()
@@ -237,7 +238,7 @@ class Recorder:
     def commit_answer(self, call: Call, message: bytes) -> None:
         """Record that a call is answered, and block until that is on disk.
 
-        It is for the few answers that are not held back elsewhere, such as the end of a subscription.
+        This is for the few answers that no other code holds back, such as the end of a subscription.
         """
         if call.recorded is not None:
             self.answered(call, message)
@@ -299,7 +300,7 @@ class Recorder:
         self._reason = reason
 
     def _empty(self) -> None:
-        """Record calls again, and how many were not recorded."""
+        """Record calls again, and note how many were not recorded."""
         self._full = False
         logger.warning("calls are recorded again: %s", self._receipts.folder)
         if not self._lost:

@@ -1,8 +1,8 @@
 """The records of a call: one before it and one after it, with digests in place of contents.
 
-Everything a caller chooses is cut to a length, so that no record is long. Digests are salted: the salts
-of a call are derived from the log's key, and disclosing one of them reveals none of the others. The
-process that writes imports this module, so it loads little.
+Everything a caller chooses is cut to a maximum length, so that no record is long. Digests are salted: the
+salts of a call are derived from the log's key, and disclosing one of them reveals none of the others. The
+scribe, the process that writes, imports this module, so it imports little itself.
 """
 
 from hashlib import sha256, shake_256
@@ -12,14 +12,14 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 _HEXADECIMAL = frozenset("0123456789abcdef")
-LONGEST_NAME = 256  # characters of what a caller chose
+LONGEST_NAME = 256  # characters kept of what a caller chose
 _ID = len('{"jsonrpc":"2.0","id":')
 _SALT = 16
 _EACH_BLOCK = 256  # calls whose salts are derived together
 _KEPT_BLOCKS = 64
 _digest = sha256().copy
 
-# As they travel from the event loop to the process that writes. Contents are bytes, or a digest of them.
+# The entries sent from the event loop to the scribe. Contents are bytes, or a digest of them.
 # number, time, method, version, id of the request, params, principal (subject, client, issuer)
 Began = tuple[int, float, str, str, Any, bytes | str, tuple[Any, ...] | None]
 # number, time, duration, outcome, answer; without an outcome, the answer is a whole message
@@ -69,7 +69,7 @@ class _RecordedParams(Struct, rename="camel"):
 
 
 class _RecordedResult(Struct, rename="camel"):
-    """The members of a result that tell how its call ended."""
+    """The members of a result that say how its call ended."""
 
     is_error: Any = False
     result_type: Any = None
@@ -88,7 +88,7 @@ class Salts:
 
     Args:
         secret: The secret that they are derived from.
-        run: Tells the calls of one process from those of others.
+        run: Distinguishes the calls of one process from those of others.
     """
 
     def __init__(self, secret: bytes, run: str) -> None:
@@ -98,7 +98,7 @@ class Salts:
     def digest(self, number: int, which: int, contents: bytes | str) -> str:
         """Return the salted digest of the arguments (0) or the result (1) of a call."""
         if type(contents) is str:
-            return contents  # the digest was made before
+            return contents  # it is the digest, made before
         salts = self._blocks.get(number // _EACH_BLOCK) or self._derive(number // _EACH_BLOCK)
         state = _digest()
         state.update(salts[2 * (number % _EACH_BLOCK) + which] + contents)  # type: ignore[operator]
@@ -120,14 +120,14 @@ class Salts:
 
 
 class Formatter:
-    """Makes records of the entries of one run."""
+    """Makes records from the entries of one run."""
 
     def __init__(self, secret: bytes, run: str) -> None:
         self._run = f"{run}-"
         self._digest = Salts(secret, run).digest
 
     def lines(self, entries: list[Any]) -> list[bytes]:
-        """Return the records of entries, each a line."""
+        """Return the records of entries, one line each."""
         records: list[Any] = []
         for entry in entries:
             if type(entry) is dict:
@@ -149,7 +149,7 @@ class Formatter:
         principal: list[Any] | None,
     ) -> BeginRecord:
         digest = ""
-        if type(params) is list:  # large ones were looked at before
+        if type(params) is list:  # large ones were digested on the event loop
             digest, name, task, trace = params
         else:
             name, task, trace = about_call(params)  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def split(message: bytes) -> tuple[str, bytes]:
     """Return `result` or `error` for an answer, and its contents as they are on the wire."""
     place = message.find(b",", _ID)
     if message.startswith(b',"result":', place):
-        return "result", message[place + 10 : -1]  # the id is a number, or has no comma
+        return "result", message[place + 10 : -1]  # as long as the id contains no comma
     result = message.find(b',"result":')
     error = message.find(b',"error":', 0, None if result < 0 else result)
     if error < 0:
@@ -205,7 +205,7 @@ def split(message: bytes) -> tuple[str, bytes]:
 
 
 def about_call(params: bytes) -> tuple[str, str, str]:
-    """Return what is recorded of params: the name or URI, the task and the trace."""
+    """Return the parts of params that are recorded: the name or URI, the task and the trace."""
     try:
         read = _read_params(params)
     except _UNREADABLE:
@@ -220,13 +220,13 @@ def about_call(params: bytes) -> tuple[str, str, str]:
 
 
 def _trace_id(parent: str) -> str:
-    """Return the id of a trace from `traceparent`; nothing if that is something else."""
+    """Return the id of a trace from `traceparent`; empty if it has none."""
     found = parent[3:35]
     return found if len(found) == 32 and _HEXADECIMAL.issuperset(found) else ""
 
 
 def about_result(result: bytes) -> tuple[str, str]:
-    """Return how a call ended that was answered with this result, and the task it became."""
+    """Return the outcome of a call with this result, and the task that the call became, if any."""
     if (
         b'isError":true' not in result
         and b'taskId"' not in result

@@ -1,10 +1,11 @@
 """The process that writes a log for one server or client: `python -m mcpearl.receipts.scribe`.
 
-It is told of calls through its standard input, a socket, makes records of them, appends these to the
-log and signs heads. So a server spends little on receipts, and what it has handed over is written even
-if it is killed. It ends when its input does. It loads little, to be there soon.
+It receives entries about calls through its standard input, a socket, makes records of them, appends the
+records to the log, and signs heads. So a server spends little time on receipts, and what it has handed
+over is written even if the server is killed. The scribe ends when its input ends. It imports little, to
+start quickly.
 
-Messages in both directions are msgpack with their length in four bytes before them.
+Messages in both directions are msgpack, each after its length in four bytes.
 """
 
 import os
@@ -29,24 +30,24 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def framed(message: Any) -> bytes:
-    """Return a message as it travels."""
+    """Return a message in its encoded form, with its length."""
     body = _encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
-# Room for the length, and for the beginning of an array of msgpack with a count of 32 bits.
+# Room for the length, and for the start of a msgpack array with a count of 32 bits.
 HEADER = 9
 
 
 def complete(batch: bytearray, count: int) -> bytearray:
-    """Make a message of entries that were encoded one by one behind an empty header."""
+    """Fill in the header of entries that were encoded one by one, which makes them a message."""
     batch[:4] = (len(batch) - 4).to_bytes(4, "big")
     batch[4:HEADER] = b"\xdd" + count.to_bytes(4, "big")
     return batch
 
 
 class Frames:
-    """Cuts what was received into messages."""
+    """Splits the data that was received into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -66,7 +67,7 @@ class Frames:
 
 
 class Setup(msgspec.Struct):
-    """The first message: what to write, and how."""
+    """The first message: where and how to write."""
 
     folder: str
     key: str | list[str] | None
@@ -87,8 +88,8 @@ class Scribe:
         self._channel = channel
         self._frames = Frames()
         self._lines: list[bytes] = []  # not written yet
-        self._batches = 0  # messages that they are of
-        self._written = 0  # messages that were written in all
+        self._batches = 0  # messages that these lines come from
+        self._written = 0  # messages written so far
         self._failing = False
         self._next_head = 0.0
         self._stopped = False  # whether the end was announced
@@ -106,10 +107,10 @@ class Scribe:
             self._write_until_the_end()
 
     def _receive(self) -> bytes:
-        """Return what has come; nothing when the server has ended."""
+        """Return the data that has arrived; empty when the server has ended."""
         try:
             return self._channel.recv(_CHUNK)
-        except ConnectionResetError:  # it was killed, and had not read all that it was told
+        except ConnectionResetError:  # the server was killed before it had read all replies
             return b""
 
     def _open(self, setup: Setup) -> bool:
@@ -153,7 +154,7 @@ class Scribe:
         self._finish()
 
     def _finish(self) -> None:
-        """Say how the run ended, and sign everything."""
+        """Record how the run ended, and sign everything."""
         kind = "stop" if self._stopped else "gone"
         self._lines.append(
             msgspec.json.encode({"kind": kind, "run": self._setup.run, "at": time.time()}) + b"\n"
@@ -211,12 +212,12 @@ class Scribe:
         try:
             self._channel.sendall(framed((what, detail)))
         except OSError:
-            pass  # the server is gone; what it has handed over is written all the same
+            pass  # the server is gone; what it has handed over is still written
 
 
 def main() -> None:
     """Write for the process at the other end of standard input."""
-    # The end of the input ends it, so that signals to a whole group do not cut off the last records.
+    # Only the end of the input ends it: signals to a process group must not cut off the last records.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=os.dup(0)) as channel:

@@ -1,7 +1,7 @@
-"""A server's side of the process that writes its receipts: started, fed, and started again if it dies.
+"""The server's side of the scribe: starts it, feeds it, and starts another one if it dies.
 
-What was handed over is kept until it is known to be written, and handed to the next process if one dies.
-So a record may be written twice, but none is missing.
+Batches that were handed over are kept until the scribe confirms that they are written, and are handed to
+the next scribe if it dies. So a record may be written twice, but none is missing.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from mcpearl.runtime.tree import Node
 logger = logging.getLogger("mcpearl.receipts")
 
 _CHUNK = 1 << 16
-_BLOCKED = 10.0  # seconds that a call of this class may block
+_BLOCKED = 10.0  # seconds for which a method of this class may wait
 _AGAIN = Backoff(delays=doubling(0.1, 10.0), settled_after=30.0)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe import main; main()"
 
 
 class Handed(NamedTuple):
-    """A batch that was handed over, and the futures of the callers that wait until it is on disk."""
+    """A batch that was handed over, and the futures of callers that wait until it is on disk."""
 
     frame: bytearray
     commits: "list[asyncio.Future[None]]"
@@ -37,7 +37,7 @@ class ScribeProcess:
     """The process that writes for one recorder.
 
     Args:
-        setup: What it writes, and how.
+        setup: Where and how it writes.
         written: Called when something was written.
         failed: Called with the reason when something cannot be written.
     """
@@ -61,7 +61,7 @@ class ScribeProcess:
         self._last_error: str | None = None
 
     def node(self) -> Node:
-        """Return the process as a part of a tree."""
+        """Return the process as a node of the supervision tree."""
         running = self._process.returncode is None
         return Node(
             name="receipts",
@@ -99,7 +99,7 @@ class ScribeProcess:
         self._send()
 
     async def close(self) -> None:
-        """Have everything written and signed, and wait for the end of the process."""
+        """Have everything written and signed, and wait until the process has ended."""
         self._closing = True
         self._unsent.append(memoryview(framed(None)))
         self._send()
@@ -186,7 +186,7 @@ class ScribeProcess:
             elif what == "refused":
                 self._failing = True
                 self._failed(detail)
-            elif not self.handed:  # another process is there, and has nothing to catch up with
+            elif not self.handed:  # another process was started, and has nothing to write
                 self._acknowledge(0)
         return bool(data)
 

@@ -1,4 +1,4 @@
-"""The Merkle tree of a log, as RFC 9162 has it: the roots of its complete subtrees, and no more.
+"""The Merkle tree of a log (RFC 9162). Only the roots of its complete subtrees are kept.
 
 A tree of n leaves is kept as one hash for each bit of n, so adding a leaf costs one hash on average.
 """
@@ -6,7 +6,7 @@ A tree of n leaves is kept as one hash for each bit of n, so adding a leaf costs
 from hashlib import sha256
 
 EMPTY = sha256(b"").digest()
-_node = sha256(b"\x01").copy  # a copy of a state that has the prefix is cheaper than a new one
+_node = sha256(b"\x01").copy  # copying a state that has the prefix is cheaper than a new state
 
 
 class Tree:
@@ -24,7 +24,7 @@ class Tree:
         self.subtrees = subtrees or []
 
     def copy(self) -> "Tree":
-        """Return a tree that grows apart from this one."""
+        """Return an independent copy of the tree."""
         return Tree(self.size, self.subtrees.copy())
 
     def extend(self, leaves: list[bytes]) -> None:

@@ -1,10 +1,11 @@
-"""Verifies receipts. This file imports nothing of mcpearl: with Python and `cryptography` it works alone.
+"""Verifies receipts. This file works alone: it needs Python and `cryptography`, nothing from mcpearl.
 
     python verifier.py receipts/ --key receipts.pub
     python verifier.py receipts/ --key receipts.pub --since checkpoint-of-last-month
     python verifier.py record.tlog-proof --key receipts.pub
 
-It prints one line. The exit code is 0 if everything is as it was written, 1 if not, 2 if it cannot tell.
+It prints one line. The exit code is 0 if everything is as it was written, 1 if not, 2 if that cannot be
+determined.
 The format is described in docs/receipts.md.
 """
 
@@ -31,7 +32,7 @@ DASH = "\N{EM DASH} "
 
 
 class Discrepancy(Exception):
-    """Something is not as it was written; the text says what, and where."""
+    """Something is not as it was written; the message says what and where."""
 
 
 class VerifierKey:
@@ -86,7 +87,7 @@ class SignedHead(NamedTuple):
             raise Discrepancy("it is not a signed head") from None
 
     def check(self, keys: list[VerifierKey]) -> None:
-        """Raise unless it is signed by one of the keys, and no signature of theirs is wrong."""
+        """Raise unless one of the keys has signed it and no signature by these keys is wrong."""
         found = False
         for name, signature in self.signatures:
             for key in keys:
@@ -109,7 +110,7 @@ def _signature(line: str) -> tuple[str, bytes]:
 
 
 def _base64(text: str) -> bytes:
-    """Decode base64; raises unless it is written in its canonical form."""
+    """Decode base64; raises unless it is in canonical form."""
     try:
         raw = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -188,7 +189,7 @@ class Segment:
         self.first = int(path.stem)
 
     def heads(self, *, is_last: bool) -> list[SignedHead]:
-        """Return the heads in order; the very last one may be incomplete, and is left out then."""
+        """Return the heads in order, without an incomplete one at the very end of the log."""
         path = self.path.with_suffix(".heads")
         try:
             notes = path.read_bytes()
@@ -250,8 +251,8 @@ class Log:
         self._since = since
         self._partial = partial
         self._previous = NOTHING
-        self._key = ""  # the key that signs here, as the log says
-        self._new_key = ""  # the one that the last record names, until a head confirms it
+        self._key = ""  # the key that signs at this point, as the log says
+        self._new_key = ""  # a key that a record names, until a head confirms it
 
     def verify(self, each: Callable[[int, bytes, bytes], None] | None = None) -> None:
         """Check everything; raises `Discrepancy` with the first place that is not as it was written.
@@ -297,7 +298,7 @@ class Log:
         with segment.path.open("rb") as file:
             header = file.readline(LONGEST)
             if is_last and segment.first == self.size and not header.endswith(b"\n") and not heads:
-                self.torn = len(header)  # its writer was ended before it had a record
+                self.torn = len(header)  # its writer was killed before it had written a record
                 return
             self._check_header(segment, header)
             marks = self._marks(segment, heads)
@@ -379,7 +380,7 @@ class Log:
     def _marks(
         self, segment: Segment, heads: list[SignedHead]
     ) -> "dict[int, list[tuple[str, SignedHead]]]":
-        """Return the heads to compare with, by the number of records at which to do so."""
+        """Return the heads to compare with, by the number of records that each covers."""
         marks: dict[int, list[tuple[str, SignedHead]]] = {}
         last = self.signed
         for number, head in enumerate(heads, 1):
@@ -391,14 +392,14 @@ class Log:
         return marks
 
     def _next(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> int:
-        """Return the number of records at which to compare the tree next; -1 if there is none."""
+        """Return the number of records after which to compare the tree next; -1 if there is none."""
         due = list(marks)
         if self._since is not None and self._since.size > self.size:
             due.append(self._since.size)
         return min(due, default=-1)
 
     def _pass(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> None:
-        """Compare the tree with the heads of its size."""
+        """Compare the tree with the heads that cover as many records as it has."""
         root = b""
         for where, head in marks.pop(self.size, ()):
             root = root or root_of(self.subtrees)
@@ -422,7 +423,7 @@ class Log:
             )
 
     def _note_key(self, segment: Segment, record: bytes) -> None:
-        """Trust the key that a record names, once a head with it is signed by the present key."""
+        """Note the key that a record names; it is trusted once the current key signs a head over it."""
         try:
             self._new_key = VerifierKey(json.loads(record)["key"]).text
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -454,7 +455,7 @@ def _diagnosis(
     heads: list[SignedHead],
     subtrees: list[bytes],
 ) -> str:
-    """Say what was done to the record that does not follow the one before it."""
+    """Return what was done to a record that does not follow the one before it."""
     first_line = number - segment.first + 2
     where = f"{segment.path.name}, line {first_line}"
     if len(line) < 66 or not re.fullmatch(rb"[0-9a-f]{64} ", line[:65]) or line[-1:] != b"\n":
@@ -488,7 +489,7 @@ def _matches_next_head(
     heads: list[SignedHead],
     subtrees: list[bytes],
 ) -> bool:
-    """Whether the hashes in the file are those that the next head was signed for."""
+    """Whether the hashes stored in the file lead to the root in the next head."""
     subtrees = subtrees.copy()
     add_leaf(subtrees, number, stored)
     number += 1
@@ -544,7 +545,7 @@ class Proof(NamedTuple):
         return record
 
     def verify(self, keys: list[VerifierKey]) -> None:
-        """Raise `Discrepancy` unless the record is in the log of the keys."""
+        """Raise `Discrepancy` unless the record is in the log that these keys sign."""
         self.head.check(keys)
         root = root_from_path(leaf_hash(self.entry), self.number, self.head.size, self.path)
         if root != self.head.root:
@@ -572,7 +573,7 @@ def _read(path: str) -> str:
 def verify(
     path: Path, keys: list[VerifierKey], since: Path | None = None, *, partial: bool = False
 ) -> str:
-    """Verify a folder or a proof; return the line that says so. Raises `Discrepancy` or `ValueError`."""
+    """Verify a folder or a proof; return a line with the result. Raises `Discrepancy` or `ValueError`."""
     if not path.is_dir():
         proof = Proof.parse(path.read_bytes())
         proof.verify(keys)
@@ -592,7 +593,7 @@ def verify(
 
 
 def compare(proof: Path, contents: Path, salt: str | None) -> str:
-    """Compare contents with the digests of a record that was verified; say which they are."""
+    """Compare contents with the digests of a verified record; return which of them matches."""
     if salt is None:
         raise ValueError("contents are compared with their salt: --salt")
     digest = sha256(bytes.fromhex(salt) + contents.read_bytes()).hexdigest()

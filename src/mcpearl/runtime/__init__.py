@@ -1,1 +1,1 @@
-"""What clients and servers need of asyncio: tasks, threads, timers, coalescing."""
+"""What clients and servers need beyond asyncio: supervision, threads, timers, limits, isolation."""

@@ -1,4 +1,4 @@
-"""Checks of what a program passes to the public API. Their messages say what to write instead."""
+"""Checks of arguments that a program passes to the public API. The messages say what to write instead."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,7 +15,7 @@ def refuse_text(name: str, given: Any) -> None:
 
 
 def refuse_less_than_one(name: str, given: Any) -> None:
-    """Refuse what is not a whole number over 0."""
+    """Refuse anything but a whole number over 0."""
     if not isinstance(given, int) or given < 1:
         raise ValueError(f"`{name}` must be a whole number over 0, not {given!r}")
 

@@ -36,9 +36,10 @@ class Backoff(Struct, frozen=True, kw_only=True):
     delays: tuple[float, ...]
     """Seconds before each attempt; the last delay applies to every later attempt."""
     jitter: float = 0.25
-    """Share by which a delay may differ from its figure, either way, to spread attempts out."""
+    """Fraction by which a delay may be longer or shorter, to spread attempts out."""
     settled_after: float | None = None
-    """Seconds something has to work before the delays start again; None for the current delay."""
+    """Seconds something has to work before the delays start again from the first; None for as long as
+    the current delay."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
-_OVERHEAD = 64  # what an entry weighs beside its key and value
+_OVERHEAD = 64  # weight of an entry in addition to its key and value
 
 
 class BoundedDict(Generic[V]):
-    """Values by name. An entry weighs what its caller says; together they stay within the bound.
+    """Values by name. The caller states the weight of each; their total stays within the bound.
 
     >>> schemas = BoundedDict[bytes](32 << 20)
     >>> schemas.put("add", schema, len(schema))
@@ -21,9 +21,9 @@ class BoundedDict(Generic[V]):
         self._values: dict[str, V] = {}
         self._weights: dict[str, int] = {}
         self.weight = 0
-        """Of all entries together."""
+        """The weight of all entries together."""
         self.get: Callable[[str], V | None] = self._values.get
-        """Return a value, or None when there is none. The dictionary's own, which is fastest."""
+        """Return a value, or None when there is none. It is the dictionary's own method, for speed."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -35,7 +35,10 @@ class BoundedDict(Generic[V]):
         return key in self._values
 
     def put(self, key: str, value: V, weight: int) -> None:
-        """Keep a value as the newest; the oldest go until all fit. One that never fits is left out."""
+        """Keep a value as the newest, and drop the oldest until all fit.
+
+        A value that is over the bound by itself is not kept.
+        """
         self.pop(key)
         weight += len(key) + _OVERHEAD
         if weight > self._max_weight:

@@ -1,4 +1,4 @@
-"""Circuit breakers: what keeps failing is left alone for a while, then tried once."""
+"""Circuit breakers: a service that keeps failing is not called for a while, then tried once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class BreakerOpen(RuntimeError):
-    """The call was not made: what it calls keeps failing. `retry_after` are seconds to wait."""
+    """The call was not made, since such calls keep failing. `retry_after` is in seconds."""
 
     def __init__(self, name: str, retry_after: float, error: BaseException | None) -> None:
         super().__init__(
@@ -36,8 +36,8 @@ class Breaker:
     Args:
         name: What is called, for error messages.
         failures: Failures in a row that open it.
-        delays: For how long it stays open, each time in a row.
-        counts: The exceptions that are failures; others pass through and say that it works.
+        delays: How long it stays open: the first time, the second time in a row, and so on.
+        counts: The exceptions that count as failures; any other means that the call worked.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Breaker:
 
     @property
     def state(self) -> Literal["closed", "open", "half-open"]:
-        """Whether calls go through, are refused, or one of them is tried."""
+        """Whether calls go through, are refused, or a single one is tried."""
         if self._until is None:
             return "closed"
         return "half-open" if self._is_tried() or clock.monotonic() >= self._until else "open"
@@ -104,10 +104,10 @@ class Breaker:
             self._retries.start_over()
 
     def failed(self, error: BaseException) -> None:
-        """Note that a call failed; enough of them in a row, or a trial, open the breaker.
+        """Note that a call failed; enough failures in a row, or a failed trial, open the breaker.
 
         Args:
-            error: What it failed with.
+            error: The error of the call.
         """
         self._failed += 1
         opens = self._until is None and self._failed >= self._failures
@@ -117,8 +117,8 @@ class Breaker:
             self._until = clock.monotonic() + self._retries.next_delay()
 
     def undecided(self) -> None:
-        """Note that a call was cancelled, which says nothing: another may be tried."""
-        if self._trial is _this_task():  # not of a call that began before the breaker opened
+        """Note that a call was cancelled, which decides nothing: another may be tried."""
+        if self._trial is _this_task():  # not a call that began before the breaker opened
             self._trial = None
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:

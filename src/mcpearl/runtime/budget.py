@@ -1,14 +1,14 @@
 """The bytes a server holds for its peers: one budget for all of them, and a share for each.
 
-What is held longer than a moment is counted here: a body that did not arrive in one read, an answer the
-socket did not take, a session, a subscription. A peer may hold a third of what is left free after it:
-alone a quarter of the budget, and less the more the others hold. The last sixteenth is for peers that
-hold little. Nothing firm is taken from a peer to make room for another; what would exceed a share is
-refused.
+Everything that is held for longer than a moment is counted here: a body that did not arrive in one read,
+an answer the socket did not take, a session, a subscription. A peer may hold at most a third of what is
+then still free. So a peer alone may hold a quarter of the budget, and less the more the others hold. The
+last sixteenth is reserved for peers that hold little. Nothing is taken from a peer to make room for
+another; a claim over the peer's share is refused.
 
-History is not firm: it fills what is free, and its oldest part is dropped when peers need the room.
-Everything runs on the event loop. Small amounts are not counted one by one; each kind of holder says
-what it leaves out, and a connection's flat charge covers that.
+History is an exception: it fills what is free, and its oldest part is dropped when peers need the room.
+All other holdings are called firm. Everything runs on the event loop. Small amounts are not counted one
+by one; each kind of holder says what it leaves out, and a connection's flat charge covers that.
 """
 
 import os
@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 
 MIB = 1024 * 1024
 CHUNK = 4096  # bytes; holdings are counted in multiples of it
-UNCOUNTED = 16 * 1024  # bytes a connection may hold without being counted, beside its flat charge
-CONNECTION = 16 * 1024  # bytes a connection is charged from its beginning to its end
-LITTLE = 64 * 1024  # bytes for which a peer finds room where others do not
-_LEAVES = 3  # times what a peer holds that it leaves to the others
-_RESERVE = 16  # the part of the budget that is left to peers that hold little
+UNCOUNTED = 16 * 1024  # bytes a connection may hold uncounted, in addition to its flat charge
+CONNECTION = 16 * 1024  # the flat charge of a connection, in bytes, from its beginning to its end
+LITTLE = 64 * 1024  # a peer that holds up to this many bytes may use the reserve
+_LEAVES = 3  # a peer leaves free this many times what it holds
+_RESERVE = 16  # one sixteenth of the budget is reserved for peers that hold little
 
 _SMALLEST = 64 * MIB
 _LARGEST = 2048 * MIB
@@ -30,7 +30,7 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 
 class NoRoom(Exception):
-    """A peer would hold more than its share; the message says so and what to do."""
+    """A peer would hold more than its share. The message says so, and what to do."""
 
 
 def default_budget() -> int:
@@ -52,10 +52,10 @@ class Holding:
         self._account = account
         self._kind = kind
         self.size = 0
-        """What is counted now: the bytes that were asked for, rounded up."""
+        """The bytes that are counted now: those that were asked for, rounded up."""
 
     def resize(self, size: int) -> bool:
-        """Hold so many bytes from now on; False, with nothing changed, when there is no room."""
+        """Hold `size` bytes from now on; False, with nothing changed, when there is no room."""
         more = -(-size // CHUNK) * CHUNK - self.size
         if more > 0:
             if not self._account.take(self._kind, more):
@@ -66,7 +66,7 @@ class Holding:
         return True
 
     def grow(self, size: int) -> None:
-        """Hold so many bytes from now on.
+        """Hold `size` bytes from now on.
 
         Raises:
             NoRoom: There is no room, and nothing changed.
@@ -75,7 +75,7 @@ class Holding:
             raise NoRoom(self._account.refusal)
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Hold nothing from now on."""
         if self.size:
             self._account.give_back(self._kind, self.size)
             self.size = 0
@@ -95,7 +95,7 @@ class Account:
         return Holding(self, kind)
 
     def hold(self, kind: str, size: int) -> Holding:
-        """Return a holding of so many bytes. Raises `NoRoom`."""
+        """Return a holding of `size` bytes. Raises `NoRoom`."""
         holding = Holding(self, kind)
         holding.grow(size)
         return holding
@@ -109,7 +109,7 @@ class Account:
 
     @property
     def refusal(self) -> str:
-        """Why this peer may hold no more, as text for it."""
+        """Why this peer may hold no more, as a message to it."""
         total = self._budget.total
         return (
             f"The server holds {_shown(self.held)} for this client and may hold no more: all clients "
@@ -175,14 +175,14 @@ class Budget:
         return self._kinds
 
     def divide(self, processes: int) -> None:
-        """Take this process's part of the default; a budget that was set is for each process."""
+        """Divide the default budget among processes; a budget that was set is for each process."""
         if self.is_default:
             self.total = max(self.total // processes, _SMALLEST)
 
     def account(self, key: Hashable = None) -> Account:
-        """Return the account of a peer; without a key, one of its own.
+        """Return the account of a peer; without a key, a new account.
 
-        An account lives as long as it is referred to.
+        An account exists as long as there is a reference to it.
         """
         if key is None:
             return Account(self)
@@ -194,17 +194,17 @@ class Budget:
     # Room
 
     def has_room(self, account: Account, size: int) -> bool:
-        """Whether a peer may hold so much more."""
+        """Whether a peer may hold `size` more bytes."""
         held, free = account.held + size, self.total - self.firm - size
         if held <= LITTLE:
             return free >= 0
         return _LEAVES * held <= free and free >= self.total // _RESERVE
 
     def when_short(self, release: Callable[[Account], bool]) -> Callable[[], None]:
-        """Register what ends a peer's oldest idle holding; it returns False when there is none.
+        """Register a function that ends a peer's oldest idle holding, or returns False if it has none.
 
         Returns:
-            Removes it again.
+            A function that removes it again.
         """
         self._idle.append(release)
         return lambda: self._idle.remove(release)
@@ -235,7 +235,7 @@ class Budget:
     # Counting
 
     def add(self, kind: str, size: int) -> None:
-        """Count firm bytes; history gives way where it has to."""
+        """Count firm bytes, and drop history if there is no room for both."""
         self._kinds[kind] = self._kinds.get(kind, 0) + size
         self.firm += size
         for history in self._histories:
@@ -252,7 +252,7 @@ class Budget:
         """Return the counter of a store of history.
 
         Args:
-            drop: Called to drop at least so many bytes, the oldest first.
+            drop: Called to drop at least the given number of bytes, the oldest first.
         """
         history = History(self, drop)
         self._histories[history] = None
@@ -284,7 +284,7 @@ class History:
         self.size = 0
 
     def resize(self, size: int) -> None:
-        """Count so many bytes; the oldest are dropped if there is no room for all."""
+        """Count `size` bytes; the oldest are dropped if there is no room for all."""
         size = -(-size // CHUNK) * CHUNK
         self._budget.count_history(size - self.size)
         self.size = size
@@ -292,12 +292,12 @@ class History:
             self.shrink(-self._budget.free_for_history)
 
     def shrink(self, size: int) -> None:
-        """Drop at least so many bytes, or all; dropping them resizes this."""
+        """Drop at least `size` bytes, or all; dropping them resizes this counter."""
         if self.size:
             self._drop(min(size, self.size))
 
     def close(self) -> None:
-        """Count nothing any more."""
+        """Stop counting; the store is empty."""
         self.resize(0)
         self._budget.leave(self)
 

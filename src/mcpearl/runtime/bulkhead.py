@@ -9,7 +9,7 @@ class BulkheadFull(RuntimeError):
 
 
 class Bulkhead:
-    """Lets a number of tasks in at once, in the order in which they came.
+    """Lets a limited number of tasks in at once, in the order in which they came.
 
     >>> database = Bulkhead(4, queue=100)
     >>> async with database:
@@ -29,7 +29,7 @@ class Bulkhead:
         self.limit = limit
         self.name = name
         self.inside = 0
-        """How many are inside, with those that are about to enter."""
+        """How many are inside, including those that are about to enter."""
         self._queue = queue
         self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
 

@@ -1,6 +1,6 @@
-"""What a supervisor supervises: the description of a child, and one run of it after the other.
+"""The children of a supervisor: what describes a child, and what runs it again and again.
 
-Deciding about restarts is the supervisor's. Here a child is started, ended and stopped.
+This module starts a child, notices its end, and stops it. The supervisor decides about restarts.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mcpearl.runtime.tree import Node, State
 
 logger = logging.getLogger("mcpearl.supervisor")
 
-UNWINDING = 1.0  # seconds a child has to end once its own time is up and it was cancelled
+UNWINDING = 1.0  # seconds a child has to end after its shutdown time is over and it was cancelled
 Restart = Literal["permanent", "transient", "temporary"]
 Changed = Callable[["KeptChild"], None]
 Ended = Callable[["KeptChild", int], None]
@@ -24,21 +24,21 @@ Ended = Callable[["KeptChild", int], None]
 
 @runtime_checkable
 class Service(Protocol):
-    """A part that is started, ends, and is stopped. A restart is a `start` after a `stop`.
+    """A part that can be started and stopped, and may end by itself. A restart is `stop`, then `start`.
 
-    One that has parts of its own may be a `Branch` too.
+    A service that has parts of its own may be a `Branch` too.
     """
 
     async def start(self) -> None:
-        """Come up; a failure is raised, and leaves nothing behind."""
+        """Start. A start that fails raises, and leaves nothing behind."""
         ...
 
     async def ended(self) -> None:
-        """Wait until the part ends by itself; raises what went wrong."""
+        """Wait until the part ends by itself; raises the error if it failed."""
         ...
 
     async def stop(self) -> None:
-        """Go down and release everything. Called once after each `start` that returned."""
+        """Stop and release everything. Called once after each `start` that returned."""
         ...
 
 
@@ -47,7 +47,7 @@ class Branch(Protocol):
     """A part with parts of its own: a supervisor, or a service that shows what it consists of."""
 
     def tree(self) -> Node:
-        """Return it with its parts."""
+        """Return this part as a node, with its own parts below."""
         ...
 
 
@@ -65,11 +65,11 @@ class Child(Struct, frozen=True):
     restart: Restart = "permanent"
     """`permanent`: it is restarted however it ends. `transient`: when it fails. `temporary`: never."""
     shutdown: float = 5.0
-    """Seconds it has to stop; after that it is cancelled, and then given up."""
+    """Seconds it has to stop; after that it is cancelled again, and finally left behind."""
     significant: bool = False
-    """Whether its supervisor stops when it ends and is not restarted."""
+    """Whether its supervisor stops when this child ends for good."""
     escalates: bool = False
-    """Whether its supervisor gives up with it: for a supervisor below, which has tried already."""
+    """Whether its supervisor gives up too when this child, itself a supervisor, gives up."""
     backoff: Backoff | None = None
     """The delays before its restarts; by default those of its supervisor."""
 
@@ -88,11 +88,11 @@ class Child(Struct, frozen=True):
 
 
 class Cancelled(Exception):
-    """A child's task was cancelled, and not by its supervisor."""
+    """A child's task was cancelled by something other than its supervisor."""
 
 
 class KeptChild:
-    """A child in its supervisor's hands. Its run is a task, from its start to the end of its stop."""
+    """A child and its state. Each run of it is one task, from its start until it has stopped."""
 
     __slots__ = (
         "_since",
@@ -115,8 +115,8 @@ class KeptChild:
 
     def __init__(self, child: Child, backoff: Backoff, *, added: bool) -> None:
         self.child = child
-        self.added = added  # while the supervisor ran: it is forgotten when it has ended for good
-        self.announced: State | None = None  # the state followers last heard of
+        self.added = added  # while the supervisor ran; forgotten once it has ended for good
+        self.announced: State | None = None  # the state that followers were last told
         self.state: State = "ended"
         self.restarts = 0
         self.last_error: str | None = None
@@ -128,7 +128,7 @@ class KeptChild:
         self.gone: asyncio.Future[None] | None = None  # done when it has ended for good, if awaited
         self.stopped = False  # whether the supervisor asked this run to stop
         self.leaving = False  # whether this run is cleaning up
-        self.turn = 0  # counts what was decided about it: an event of an earlier turn is void
+        self.turn = 0  # raised by each decision about it; events of an earlier turn are ignored
         self._since = 0.0
 
     @property
@@ -137,7 +137,7 @@ class KeptChild:
         return clock.monotonic() - self._since if self.state == "running" else 0.0
 
     def begin(self, changed: Changed, ended: Ended) -> None:
-        """Start a run. `ended` is called once, after it has cleaned up, with the turn it belongs to."""
+        """Start a run. `ended` is called once, after the run has cleaned up, with the turn of the run."""
         self.wait_no_more()
         self.state = "starting"
         self.stopped = self.leaving = False
@@ -182,7 +182,7 @@ class KeptChild:
 
     def _came_up(self, started: "asyncio.Future[bool]", changed: Changed) -> None:
         if self.stopped:
-            return  # it comes up too late
+            return  # it was asked to stop meanwhile
         self.state = "running"
         self._since = clock.monotonic()
         if not started.done():
@@ -200,12 +200,12 @@ class KeptChild:
             self.gone.exception()  # logged by the supervisor; callers that wait still get it
 
     def kill(self) -> bool:
-        """Cancel the run as if it had failed; return False when there is none, or it is ending."""
+        """Cancel the run as if it had failed; return False when there is no run, or it is ending."""
         task = self.task
         return task is not None and not self.stopped and not self.leaving and task.cancel()
 
     async def stop(self, changed: Changed) -> None:
-        """End the run: ask, wait for the child's own time, cancel again, and give it up at last."""
+        """End the run: cancel it, wait for its shutdown time, cancel it again, then leave it behind."""
         self.wait_no_more()
         self.turn += 1
         task = self.task
@@ -227,7 +227,7 @@ class KeptChild:
         self.task = None
 
     def wait_no_more(self) -> None:
-        """Forget about the restart it waits for, if it does."""
+        """Cancel the restart that it waits for, if any."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

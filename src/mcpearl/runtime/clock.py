@@ -1,7 +1,7 @@
-"""Clock and chance: the one place where the time of day, monotonic time and random bytes come from.
+"""Clock and randomness: the one source of the time of day, monotonic time and random bytes.
 
 Callers write `clock.now()`, with the module's name, so that they see a replaced source and pay for
-no more than a call of `time.time`. The time that timers run by is the event loop's, `loop.time()`.
+no more than a call of `time.time`. Timers use the time of the event loop, `loop.time()`.
 The layers below this one take the time, or a source of random bytes, as an argument.
 """
 
@@ -20,7 +20,7 @@ class Source(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return a time in seconds that is never set back; only differences have a meaning."""
+        """Return a time in seconds that is never set back; only differences are meaningful."""
         ...
 
     def random_bytes(self, count: int) -> bytes:
@@ -42,7 +42,7 @@ random_bytes: Callable[[int], bytes]
 
 
 def use(source: Source) -> None:
-    """Take time and chance from `source` from now on, in the whole process. For tests."""
+    """Take time and random bytes from `source` from now on, in the whole process. For tests."""
     global now, monotonic, random_bytes
     now, monotonic, random_bytes = source.now, source.monotonic, source.random_bytes
 

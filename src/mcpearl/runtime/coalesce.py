@@ -20,7 +20,7 @@ class Coalescer:
         if self._handle is not None:
             self._again = True
             return
-        # The timer first: a poke from inside `fire` counts as one of this interval.
+        # The timer is set first, so that a poke from inside `fire` belongs to this interval.
         self._handle = loop.call_later(self.interval, self._elapsed, loop)
         self._fire()
 

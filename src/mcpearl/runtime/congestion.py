@@ -1,12 +1,13 @@
-"""Whether an event loop keeps up with what comes, and whose turn it is while it does not.
+"""Detects whether an event loop keeps up with its work, and lets peers take turns while it does not.
 
-What cannot be handled at once waits in lines, one for each peer, and the peers take turns. Between short
-slices of that work the loop reads on, so that the time something waits is known. A line that was never
-empty for `limit` seconds is not a burst but too much load: from then on only what waited less than a
-quarter of that is taken from it, and the rest is begun with `refusing` set, for it to be refused. What
-waited longer than `limit` is begun so in any case. (This is the rule of controlled delay, per peer.)
+Work that cannot be done at once waits in lines, one for each peer, and the peers take turns. The work is
+done in short slices; in between, the loop reads on, so that it is known how long something has waited. A
+line that has not been empty once within `limit` seconds means too much load, not a burst. From then on,
+work in it that waited longer than a quarter of `limit` is begun with `refusing` set, so that it is
+refused. Work that waited longer than `limit` is always begun that way. (This is controlled delay, per
+peer.)
 
-Work that is begun without a line, because it comes from a single stream, is judged by how long the
+Work that does not wait in a line, because it comes from a single stream, is judged by how long the
 current turn of the loop has taken.
 """
 
@@ -18,16 +19,16 @@ from typing import Any
 
 from mcpearl.runtime import clock
 
-_TARGET = 1 / 4  # of the limit: how long something may wait under lasting load
+_TARGET = 1 / 4  # of the limit: how long work may wait under lasting load
 _SLICE = 1 / 20  # of the limit: how long the loop works before it reads on
-_REFUSALS = 8  # that fit into the turn of one peer, beside what it is served
-_ALONE = 32  # that do if no other peer waits
+_REFUSALS = 8  # most refusals in the turn of one peer, in addition to one piece of work
+_ALONE = 32  # the same if no other peer waits
 
 Begin = Callable[[Any], None]
 
 
 class _WaitingLine:
-    """What one peer waits for, the oldest first."""
+    """The waiting work of one peer, the oldest first."""
 
     __slots__ = ("began", "key", "waiting")
 
@@ -41,8 +42,8 @@ class Congestion:
     """Watches a loop between `start` and `stop`.
 
     Args:
-        limit: Seconds something may wait.
-        also: Called now and then; returns whether something else is behind, such as a pool.
+        limit: Seconds that work may wait.
+        also: Called in each turn; returns whether something else, such as a pool, is behind.
     """
 
     __slots__ = (
@@ -77,31 +78,31 @@ class Congestion:
         self.now = clock.monotonic
         """The clock that waiting is measured by."""
         self.turn = -inf
-        """When the loop last came round, about."""
+        """When the current turn of the loop began, approximately."""
         self._lines: dict[Hashable, _WaitingLine] = {}
-        self._rotation: deque[_WaitingLine] = deque()  # of the lines, in the order of their turns
+        self._rotation: deque[_WaitingLine] = deque()  # the lines in the order of their turns
         self._unfinished: list[Callable[[], None]] = []  # called at the end of a slice
         self.crowded = False
         """Whether new work has to wait in a line."""
         self.refusing = False
-        """Whether what is begun at this moment has waited too long."""
+        """Whether the work that is being begun has waited too long."""
         # The current turn of the loop, for work without a line
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the timer should run
-        self._asked = False  # whether something asked since it last ran
+        self._asked = False  # whether `is_behind` was called since it last ran
         self._kept_up = -inf  # when the loop was last on time
         self.fine_until = -inf
-        """Before this time there is nothing to look at, unless something is being refused."""
-        self._behind_at = inf
+        """Before this time the loop is not behind, unless `refusing` is set."""
+        self._behind_at = inf  # after this time it is
 
     def start(self) -> None:
-        """Begin to watch the running loop."""
+        """Start to watch the running loop."""
         self._loop = asyncio.get_running_loop()
         self.now = clock.monotonic
         self._kept_up = self.now()
 
     def stop(self) -> None:
-        """Watch no more. What still waits is refused; what comes later is begun at once."""
+        """Stop watching. Waiting work is refused; later work is begun at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -115,7 +116,7 @@ class Congestion:
     # Whether the loop keeps up
 
     def is_behind(self) -> bool:
-        """Whether what is begun now is to be refused."""
+        """Whether work that is begun now is to be refused."""
         self._asked = True
         return self.refusing or self._look(self.now())
 
@@ -145,11 +146,11 @@ class Congestion:
             self._turn(now)
             self._wait(loop, now)
         else:
-            self._timer = None  # an idle loop is not woken
+            self._timer = None  # so that an idle loop is not woken
             self.fine_until = -inf
 
     def _turn(self, now: float) -> None:
-        """Note that the loop comes round."""
+        """Note that a new turn of the loop begins."""
         self.turn = now
         if self._also():
             self._behind_at = self.fine_until = -inf
@@ -169,14 +170,14 @@ class Congestion:
         *,
         more: bool = False,
     ) -> None:
-        """Have `begin(work)` called when it is its turn.
+        """Call `begin(work)` when it is the turn of the peer and of this work.
 
         Args:
-            key: The peer it is for.
-            begin: Begins it; it raises nothing.
-            work: Its argument.
-            since: When it began to wait, by `now`; by default now.
-            more: Whether the peer has more to do behind it that is not in the line.
+            key: The peer.
+            begin: Begins the work; it must not raise.
+            work: The argument of `begin`.
+            since: When the work began to wait, by `now`; by default the current time.
+            more: Whether the peer has more work to come that is not in the line yet.
         """
         now = self.now()
         line = self._lines.get(key)
@@ -192,11 +193,11 @@ class Congestion:
                 self._loop.call_soon(self._serve)
 
     def at_end(self, finish: Callable[[], None]) -> None:
-        """Have a function called once, after the slice of work that is being done."""
+        """Call a function once, at the end of the current slice of work."""
         self._unfinished.append(finish)
 
     def _serve(self) -> None:
-        """Let the peers take turns for as long as a slice of time."""
+        """Let the peers take turns for one slice of time."""
         rotation, read = self._rotation, self.now
         now = read()
         self._turn(now)
@@ -215,18 +216,18 @@ class Congestion:
                 self._loop.call_soon(self._serve)
 
     def _give_turn(self, line: _WaitingLine, now: float) -> None:
-        """Begin what waits in a line: one thing, and some before it that waited too long."""
+        """Begin one piece of work of a line, and before it refuse some that waited too long."""
         waiting = line.waiting
         limit = self._limit if self._loop is not None else inf
         lasting = now - line.began > limit
         most = _REFUSALS if self._rotation else _ALONE
         try:
             for refusals in range(most + 1):
-                # The oldest, or the newest if there are more old ones than can be refused in time.
+                # Take the oldest; or the newest, if more have waited too long than can be refused now.
                 take = waiting.popleft if refusals < most else waiting.pop
                 since, begin, work, more = take()
                 waited = now - since
-                # The last is not refused for the load alone: there would be nothing left to do.
+                # The last one is not refused because of the load: nothing else would be left to do.
                 self.refusing = waited > limit or (
                     lasting and waited > self._target and (more or len(waiting) > 0)
                 )

@@ -1,7 +1,7 @@
-"""Doors: what a lower layer may ask of an upper one, without knowing it.
+"""Doors: how a lower layer uses something of an upper layer without importing it.
 
-A layer names the door and says in a protocol of its own what it expects behind it. The root package,
-which stands above all of them, says what is there; it is loaded when the door is first used.
+A layer names the door, and states in a protocol of its own what it expects behind it. The root package,
+which is above all layers, says what is there; it is loaded when the door is first used.
 """
 
 import importlib
@@ -12,7 +12,7 @@ _behind: dict[str, str] = {}
 
 
 def hang(doors: Mapping[str, str]) -> None:
-    """Say what is behind doors: by name, `module:attribute`."""
+    """Set what is behind doors: `module:attribute`, by the name of the door."""
     _behind.update(doors)
 
 
@@ -20,7 +20,7 @@ def behind(door: str) -> Any:
     """Return what is behind a door, loading it.
 
     Raises:
-        LookupError: Nothing is: the root package was not imported.
+        LookupError: There is nothing behind it: the root package was not imported.
     """
     module, _, attribute = _behind[door].partition(":")
     return getattr(importlib.import_module(module), attribute)

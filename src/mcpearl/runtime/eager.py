@@ -16,7 +16,7 @@ Work = Coroutine[Any, Any, None]
 if sys.version_info >= (3, 12):
 
     def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
-        """Start a task for `work`: it runs to its first wait now, and from there on the loop."""
+        """Start a task for `work`: it runs up to its first wait now, and continues on the loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
     current_task = asyncio.current_task
@@ -32,7 +32,7 @@ else:
     current_task = _current_tasks.get  # what `asyncio.current_task` does after some checks
 
     class _Catcher:
-        """Takes the place of `call_soon` while a task is created, and keeps what was to be scheduled."""
+        """Replaces `call_soon` while a task is created, and keeps what would have been scheduled."""
 
         __slots__ = ("context", "step")
 
@@ -41,7 +41,7 @@ else:
             self.context = context
 
     def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
-        """Start a task for `work`: it runs to its first wait now, and from there on the loop."""
+        """Start a task for `work`: it runs up to its first wait now, and continues on the loop."""
         caught = _Catcher()
         try:
             loop.call_soon = caught  # type: ignore[method-assign, assignment]

@@ -14,7 +14,7 @@ C = TypeVar("C")
 class Feed(Generic[C]):
     """Changes, one after the other; use it with `async for`, and `close` it.
 
-    Changes that are not taken in time wait up to a bound; then the oldest are dropped.
+    Changes wait until they are taken. When too many wait, the oldest are dropped.
 
     Args:
         limit: How many changes may wait.
@@ -78,7 +78,7 @@ class Audience(Generic[C]):
         return feed
 
     def tell(self, change: C) -> None:
-        """Tell all of them; a callback that raises is logged."""
+        """Tell all followers about a change; a callback that raises is logged."""
         for callback in tuple(self._callbacks.values()):
             try:
                 callback(change)

@@ -1,7 +1,7 @@
-"""Names that are unique over many servers, and that every model's provider accepts.
+"""Names that are unique across many servers, and that every model provider accepts.
 
-A name of a server and a name of a tool make one name of letters, digits, `_` and `-`, of at most 64
-characters. It depends on those two only: it stays the same whatever other servers come and go.
+The name of a server and the name of a tool are joined to one name of letters, digits, `_` and `-`, of at
+most 64 characters. It depends only on those two, so it stays the same when other servers come and go.
 """
 
 import re
@@ -13,19 +13,20 @@ SEPARATOR = "__"
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
-_MARK = 10  # characters of a digest, of five bits each
+_MARK = 10  # characters of the digest, of five bits each
 
 
 def joint_name(server: str, name: str, attempt: int = 0) -> str:
-    """Return the one name of something a server offers.
+    """Return the joint name of something a server offers.
 
-    It is `server__name` where that is short, safe, and can have only one meaning. Otherwise it is made
-    of what is safe in both, single underscores, and a digest of both; so the two forms never meet.
+    It is `server__name` if that is short, safe and unambiguous. Otherwise it consists of the safe
+    characters of both names, with single underscores in place of the others, and a digest of both. The
+    two forms never collide.
 
     Args:
         server: The server's name.
-        name: Its name at the server.
-        attempt: Which of the possible digests to use; another one if the first is taken.
+        name: The name of the thing at the server.
+        attempt: Which of the possible digests to use; a higher one if the first is taken.
     """
     plain = f"{server}{SEPARATOR}{name}"
     if not attempt and len(plain) <= LONGEST and _can_stand(server) and _SAFE.fullmatch(name):
@@ -37,11 +38,11 @@ def joint_name(server: str, name: str, attempt: int = 0) -> str:
 
 
 def named_server(joint: str, servers: Container[str]) -> tuple[str, str] | None:
-    """Return server and name of a joint name that has both as they are; None if it has not.
+    """Return the server and the name in a joint name of the form `server__name`; None for others.
 
     Args:
-        joint: The name.
-        servers: The servers there are.
+        joint: The joint name.
+        servers: The names of the servers that exist.
     """
     server, found, name = joint.partition(SEPARATOR)
     if not found or not name or server not in servers or joint_name(server, name) != joint:
@@ -50,17 +51,17 @@ def named_server(joint: str, servers: Container[str]) -> tuple[str, str] | None:
 
 
 def _can_stand(server: str) -> bool:
-    """Whether a server's name in front of the separator can be told from what follows."""
+    """Whether a server's name can be read back from in front of the separator."""
     return bool(_SAFE.fullmatch(server)) and SEPARATOR not in server and not server.endswith("_")
 
 
 def _words(text: str) -> str:
-    """Return what is safe in a name, with single underscores in place of the rest."""
+    """Return the safe characters of a name, with single underscores in place of the others."""
     return _UNSAFE.sub("_", text[: 4 * LONGEST]).strip("_")
 
 
 class NameTable:
-    """The names of all that a number of servers offer, and what each name stands for.
+    """The joint names of everything that some servers offer, and what each of them stands for.
 
     >>> table = NameTable()
     >>> table.put("weather", ["forecast"])
@@ -71,17 +72,17 @@ class NameTable:
 
     def __init__(self) -> None:
         self._meanings: dict[str, tuple[str, str]] = {}  # by joint name
-        self._names: dict[str, dict[str, str]] = {}  # by server: joint names by its own
+        self._names: dict[str, dict[str, str]] = {}  # by server: joint names by original name
 
     def __len__(self) -> int:
         return len(self._meanings)
 
     def put(self, server: str, names: Iterable[str]) -> dict[str, str]:
-        """Set what a server offers now, in place of what it offered before; return the joint names.
+        """Set what a server offers now, replacing what it offered before; return the joint names.
 
         Args:
             server: The server's name.
-            names: Names at the server. One that is there twice counts once.
+            names: Names at the server; duplicates count once.
         """
         before = self._names.get(server, {})
         wanted = dict.fromkeys(names)
@@ -104,7 +105,7 @@ class NameTable:
             del self._meanings[joint]
 
     def find(self, joint: str) -> tuple[str, str] | None:
-        """Return the server that a name belongs to, and its name there; None if there is none.
+        """Return the server that a joint name belongs to, and the name there; None if unknown.
 
         Args:
             joint: A name of this table.
@@ -116,12 +117,12 @@ class NameTable:
 
         Args:
             server: The server's name.
-            name: Its name at the server.
+            name: The name of the thing at the server.
         """
         return self._names.get(server, {}).get(name)
 
     def _free(self, server: str, name: str) -> str:
         attempt = 0
         while (joint := joint_name(server, name, attempt)) in self._meanings:
-            attempt += 1  # two digests of 50 bits met
+            attempt += 1  # two digests of 50 bits were equal
         return joint

@@ -1,8 +1,8 @@
-"""Keepers: regular looks at what changes by itself, such as sessions that may have expired.
+"""Keepers: periodic checks of things that change by themselves, such as sessions that may have expired.
 
-A keeper is a timer that runs only while there is something to look after. A look that fails is
-logged, and the next one comes after the delays of the project's back-off: a fault in one entry does
-not end the keeping of all.
+A keeper is a timer that runs only while there is something to check. A check ("look") that fails is
+logged, and the next one comes after a back-off delay: a fault in one entry does not end the checks of
+all others.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ _AFTER_FAILURE = Backoff(delays=doubling(1.0, 60.0), settled_after=0.0)
 
 
 class Keeper:
-    """Looks after something.
+    """Checks something periodically.
 
     Args:
-        name: What is looked after, for the log and the tree.
-        look: Returns the seconds until the next look, or None when nothing is left.
+        name: What is checked, for the log and the tree.
+        look: The check. Returns the seconds until the next one, or None when nothing is left to check.
     """
 
     __slots__ = ("_look", "_name", "_retries", "_timer", "failures", "last_error")
@@ -38,18 +38,18 @@ class Keeper:
         """The error of the last look that failed."""
 
     def node(self) -> Node:
-        """Return it as a part of a tree: each look that failed was followed by another."""
+        """Return the keeper as a node of the tree; each failed look counts as a restart."""
         return Node(
             name=self._name, state="running", restarts=self.failures, last_error=self.last_error
         )
 
     def wake(self, seconds: float) -> None:
-        """Look after so many seconds, unless a look is due anyway."""
+        """Schedule a look in `seconds`, unless one is scheduled already."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
 
     def stop(self) -> None:
-        """Look no more, until it is woken again."""
+        """Stop looking until it is woken again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

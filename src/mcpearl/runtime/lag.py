@@ -1,4 +1,4 @@
-"""How late an event loop comes round to its timers, measured."""
+"""Measures how late an event loop runs its timers."""
 
 import asyncio
 from collections import deque
@@ -9,13 +9,13 @@ _KEPT = 60.0  # seconds for which measurements are kept
 
 
 class LoopLag:
-    """Measures how late a loop comes round to its timers, between `start` and `stop`, if it is wanted."""
+    """Measures how late a loop runs its timers, between `start` and `stop`, if that is wanted."""
 
     __slots__ = ("_late", "_loop", "_timer", "also", "wanted")
 
     def __init__(self) -> None:
         self.wanted = False
-        """Whether anything looks at it; otherwise no timer runs."""
+        """Whether anything uses the measurements; otherwise no timer runs."""
         self.also: list[Callable[[], None]] = []
         """Called with each measurement, four times a second."""
         self._late: deque[tuple[float, float]] = deque(maxlen=int(_KEPT / _INTERVAL))
@@ -23,7 +23,7 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure the running loop."""
+        """Start to measure the running loop."""
         if not self.wanted:
             return
         self._loop = loop = asyncio.get_running_loop()
@@ -42,18 +42,18 @@ class LoopLag:
             look()
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @property
     def last(self) -> float:
-        """How many seconds late it was the last time."""
+        """How many seconds late the last timer was."""
         return self._late[-1][1] if self._late else 0.0
 
     def worst(self, within: float = _KEPT) -> float:
-        """Return how many seconds late it was at worst.
+        """Return the longest delay of a timer, in seconds.
 
         Args:
             within: Seconds to look back, up to a minute.

@@ -1,7 +1,7 @@
-"""One timer for many pieces of work, to find the few that take long.
+"""One timer for many pieces of work, to find the few that take a long time.
 
 A timer per request costs more than most requests. Here adding and removing are one dictionary
-operation each; work that is still registered after one to two ticks is notified, once.
+operation each. Work that is still registered after one to two ticks is notified once.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Late(Protocol):
-    """A piece of work that may take long."""
+    """A piece of work that may take a long time."""
 
     def late(self) -> None:
         """Called once, when the work is still under way after one to two ticks."""
@@ -48,7 +48,7 @@ class LateWatch:
             self._earlier.pop(work, None)
 
     def stop(self) -> None:
-        """Notify no work any more, until some is added."""
+        """Stop notifying until work is added."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Logs what strangers cause, at a limited rate: the first of each second, and the number of the rest."""
+"""A rate-limited log of events that outsiders cause: the first in each second, and how many followed."""
 
 import asyncio
 import logging

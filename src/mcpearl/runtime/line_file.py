@@ -1,7 +1,7 @@
-"""A file of lines that is written behind: the event loop collects them, a thread appends them.
+"""A file of lines, written in the background: the event loop collects lines, a thread appends them.
 
-A disk that is slow, full or not there neither delays a caller nor makes it fail: what does not fit into
-the queue is dropped, and the file says how many lines are missing once it can be written again.
+A slow, full or missing disk neither delays a caller nor makes it fail: lines that do not fit into the
+queue are dropped, and once the file can be written again, it says how many lines are missing.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ _PATIENCE = 2.0  # seconds for what is left to be written at the end
 
 
 class LineFile:
-    """Appends lines to a file. One that was moved or removed, as by `logrotate`, is opened anew.
+    """Appends lines to a file. If the file was moved or removed, as by `logrotate`, a new one is opened.
 
     Args:
         path: The file.
-        limit: Collections of lines, ten a second at most, that may wait for the disk.
+        limit: Batches of lines, ten a second at most, that may wait for the disk.
     """
 
     __slots__ = ("_fails", "_file", "_limit", "_lines", "_lost", "_path", "_thread", "_waiting")
@@ -33,9 +33,9 @@ class LineFile:
         self._limit = limit
         self._lines: list[str] = []
         self._waiting: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None  # begun with the first lines, after any fork
+        self._thread: threading.Thread | None = None  # started with the first lines, after any fork
         self._file = -1
-        self._lost = 0  # lines since the last that was written
+        self._lost = 0  # lines dropped since the last that was written
         self._fails = False  # the last attempt to write failed
 
     def put(self, line: str) -> None:
@@ -45,7 +45,7 @@ class LineFile:
         self._lines.append(line)
 
     def close(self) -> None:
-        """Write what is left, for a moment, and close the file."""
+        """Write what is left, waiting for at most two seconds, and close the file."""
         self._hand_over()
         if self._thread is not None:
             self._waiting.put(None)

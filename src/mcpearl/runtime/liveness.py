@@ -2,8 +2,8 @@
 
 There is one timer per connection, which sleeps while nothing can be due. A connection notes the time
 once per read; no message has a timer of its own. A peer that is silent for `interval` is pinged, and
-is taken for dead when it stays silent for `patience` more. Transports that detect a lost peer
-themselves do not use this.
+considered dead when it stays silent for `patience` more. Transports that detect a lost peer themselves do
+not use this.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class Keepalive(Struct, frozen=True, kw_only=True):
     interval: float = 30.0
     """Seconds of silence before a ping, and between pings of an idle session."""
     patience: float = 10.0
-    """Seconds to wait for the answer, after which the peer is taken for dead."""
+    """Seconds to wait for the answer, after which the peer is considered dead."""
 
 
 class Watched(Protocol):
@@ -32,7 +32,7 @@ class Watched(Protocol):
 
     @property
     def attentive(self) -> bool:
-        """Whether the connection is being read, so that silence is the peer's."""
+        """Whether the connection is being read; otherwise silence says nothing about the peer."""
         ...
 
     def ping(self, patience: float) -> bool:
@@ -40,7 +40,7 @@ class Watched(Protocol):
         ...
 
     def silent(self, patience: float) -> None:
-        """Called when the peer is taken for dead."""
+        """Called when the peer is considered dead."""
         ...
 
 
@@ -80,9 +80,8 @@ class Watch:
         if peer.heard_at >= self._asked_at or not peer.attentive:
             self._look()
         elif now > self._due + self._times.patience / 2:
-            self._wait_for_answer(
-                now
-            )  # this process was suspended; the answer may be there, unread
+            # This process was suspended; the answer may have arrived unread.
+            self._wait_for_answer(now)
         else:
             peer.silent(self._times.patience)
 

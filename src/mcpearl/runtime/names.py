@@ -1,11 +1,12 @@
-"""Names: what is found by name or by property, for as long as its owner holds it.
+"""Names: a registry in which running things are found by name or by property.
 
-An owner is anything that lives and ends: a task, a connection, a child of a supervisor. It holds
-names, each of which is its alone, and has properties, which it shares with others. Both go when it
-goes. Every operation takes the same time however many names there are.
+An owner is anything that exists for a while: a task, a connection, a child of a supervisor. It holds
+names, which no other owner may hold at the same time, and has properties, which others may have too. When
+the owner ends, both are released. Every operation takes the same time however many names there are.
 
-What another part of the program keeps under keys anyway, such as sessions under their ids, is of a
-kind: its names are `(kind, key)`, and that part is asked for them (`serve`). They are not kept twice.
+Some parts of the program keep things by key anyway, such as sessions by id. These things form a kind:
+their names are `(kind, key)`, and the lookup asks the part that keeps them (`serve`). They are not kept
+twice.
 
 `Names` is what this process knows. `Directory` is what several machines agree on.
 """
@@ -33,10 +34,10 @@ class NameTaken(KeyError):
 
 
 class Directory(Protocol):
-    """Names that several machines share: which of them lives where.
+    """Names that several machines share, and the machine on which each is held.
 
-    Over a store such as Redis, `claim` is a write that succeeds once, renewed while its owner lives,
-    and `machine_of` a read.
+    Over a store such as Redis, `claim` is a write that succeeds once and is renewed while its owner
+    exists, and `machine_of` is a read.
     """
 
     async def claim(self, name: Hashable, owner: Any) -> None:
@@ -48,26 +49,26 @@ class Directory(Protocol):
         ...
 
     def let_go(self, owner: Any) -> None:
-        """Release every name and property of an owner."""
+        """Release every name of an owner."""
         ...
 
 
 class Members(Protocol):
-    """All of one kind, by key. A dictionary will do."""
+    """All things of one kind, by key; for example a dictionary."""
 
     def get(self, key: Any, /) -> Any:
-        """Return the one with this key, or None."""
+        """Return the thing with this key, or None."""
         ...
 
     def values(self) -> Iterable[Any]:
-        """Return all of them."""
+        """Return all things of the kind."""
         ...
 
     def __len__(self) -> int: ...
 
 
 class _Holdings:
-    """What one owner has."""
+    """The names and properties of one owner."""
 
     __slots__ = ("claimed", "names", "properties")
 
@@ -78,7 +79,7 @@ class _Holdings:
 
 
 class Names:
-    """The names and properties of one process, and a `Directory` of this machine alone.
+    """The names and properties of one process; also a `Directory` for this machine alone.
 
     >>> names = Names()
     >>> names.hold("session 7", connection)
@@ -99,7 +100,7 @@ class Names:
         self._kinds: dict[Hashable, Members] = {}
         self._watchers: dict[Hashable, list[Watcher]] = {}
         self.directory: Directory | None = None
-        """The names of all machines, where there are several."""
+        """The names of all machines, if there are several."""
 
     def __len__(self) -> int:
         return len(self._names)
@@ -110,15 +111,16 @@ class Names:
     # Holding
 
     def hold(self, name: Hashable, owner: Any) -> None:
-        """Have a name found as this owner, until it goes.
+        """Give an owner a name, until the owner ends.
 
         Args:
             name: Anything hashable.
-            owner: A task, which goes when it is done; or anything else, until `let_go`.
+            owner: An asyncio task, whose names are released when it is done; or any other object, whose
+                names are held until `let_go`.
 
         Raises:
-            NameTaken: Another owner holds it.
-            ValueError: It is of a kind whose names are not held.
+            NameTaken: Another owner holds the name.
+            ValueError: The name belongs to a kind, so another part of the program provides it.
         """
         if type(name) is tuple and self._kind_of(name) is not None:
             raise ValueError(f"{name!r} cannot be held: it is the name of a {name[0]}")
@@ -133,7 +135,7 @@ class Names:
             self._tell(name, owner)
 
     def mark(self, owner: Any, property: Hashable) -> None:
-        """Mark an owner with a property, until it goes.
+        """Give an owner a property, until the owner ends.
 
         Args:
             owner: The owner.
@@ -154,7 +156,7 @@ class Names:
         """Release one name.
 
         Args:
-            name: The name; one that is not held is passed over.
+            name: The name; nothing happens if it is not held.
         """
         owner = self._names.pop(name, None)
         if owner is not None:
@@ -169,7 +171,7 @@ class Names:
         """Release every name and property of an owner.
 
         Args:
-            owner: The owner; one that has nothing is passed over.
+            owner: The owner; nothing happens if it has no names and properties.
         """
         held = self._owners.pop(owner, None)
         if held is None:
@@ -190,21 +192,21 @@ class Names:
     # Kinds
 
     def serve(self, kind: str, members: Members) -> None:
-        """Have names `(kind, key)` found with the part of the program that has them.
+        """Look up names `(kind, key)` in the part of the program that keeps the things of this kind.
 
         Args:
-            kind: Such as `session`; it is also the property that all of them have.
-            members: Asked for them; another one takes the place of the one before.
+            kind: The kind, such as `session`; it is also a property of all its things.
+            members: Finds the things; replaces what was passed for this kind before.
         """
         self._kinds[kind] = members
 
     def changed(self, kind: str, key: Hashable, owner: Any) -> None:
-        """Tell watchers that one of a kind is there from now on, or is gone.
+        """Tell watchers that a thing of some kind was added or is gone.
 
         Args:
             kind: The kind.
-            key: Its key.
-            owner: What is found under its name; None when it is gone.
+            key: The key of the thing.
+            owner: The thing, which is now found by its name; None when it is gone.
         """
         if self._watchers:
             self._tell((kind, key), owner)
@@ -250,7 +252,7 @@ class Names:
         """Call a function whenever a name gets an owner or loses it; return a function that ends this.
 
         Args:
-            name: The name, which need not be held; or a kind, for all names of it.
+            name: The name, which need not be held yet; or a kind, for all names of that kind.
             watcher: Called with the name and its owner, or None when it was released.
         """
         watchers = self._watchers.setdefault(name, [])
@@ -275,7 +277,7 @@ class Names:
     # As a directory
 
     async def claim(self, name: Hashable, owner: Any) -> None:
-        """Hold a name against the owners of all machines; of this one, where there is no directory.
+        """Hold a name against the owners of all machines; without a directory, of this process only.
 
         Args:
             name: Anything hashable; with a directory, text, a number, or a tuple of such.

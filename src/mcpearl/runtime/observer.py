@@ -1,7 +1,7 @@
-"""What a server or client tells its observers: calls, connections, sessions, and bounds reached.
+"""What a server or client reports to its observers: calls, connections, sessions, and limits reached.
 
-An observer is bound when the server or client is made. Without one, a call does no work for it. How
-observers are told is in `observers`.
+An observer is set when the server or client is created. Without one, calls do no work for it. The module
+`observers` does the reporting.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _read_meta = msgspec.json.Decoder(_HasMeta).decode
 
 
 class AnsweredMessage(Struct, frozen=True):
-    """A request that a server answered without a call."""
+    """A request that a server answered without making it a call."""
 
     method: str
     """Its method, as the client sent it; empty if the message could not be read."""
@@ -51,10 +51,11 @@ class AnsweredMessage(Struct, frozen=True):
 
 
 class Observer:
-    """Subclass it and override what you want to be told; every method does nothing by default.
+    """Subclass it and override the methods you want; every method does nothing by default.
 
-    All methods run on the event loop and must not block; `mcpearl.telemetry.behind.Behind` tells one that
-    does in a thread. One that raises is logged, and the call goes on.
+    All methods run on the event loop and must not block; for an observer that blocks,
+    `mcpearl.telemetry.behind.Behind` runs its methods in a thread. If a method raises, the exception is
+    logged and the call goes on.
 
     >>> class Slow(Observer):
     ...     def call_ended(self, began, call, outcome, size, answer):
@@ -64,7 +65,7 @@ class Observer:
     """
 
     def started(self, counters: Counters) -> None:
-        """Note that a server was made.
+        """Note that a server was created.
 
         Args:
             counters: Returns the server's counters when called: what is open, in flight, refused.
@@ -74,16 +75,16 @@ class Observer:
         """Note that a call begins.
 
         Args:
-            call: The call, with its `method` and `params`: of a server a `Call`, of a client a
+            call: The call, with its `method` and `params`: at a server a `Call`, at a client a
                 `ClientCall`.
 
         Returns:
-            Anything; the methods below are given it. By default it is the monotonic time.
+            Anything; it is passed to the methods below. By default it is the monotonic time.
         """
         return clock.monotonic()
 
     def call_entered(self, began: Any) -> None:
-        """Prepare the task that runs the handler of a call, on a server: set context variables.
+        """Set context variables in the task that runs the handler of a call, at a server.
 
         They last as long as the task.
 
@@ -106,30 +107,30 @@ class Observer:
             call: The call.
             outcome: How it ended. `tool_error` is a tool's result with `isError`.
             size: Bytes of the answer; 0 for a call that was cancelled, and at a client.
-            answer: The `Result`, or the exception of outcome `error`; None for a call that was
+            answer: The `Result`, or the exception if the outcome is `error`; None for a call that was
                 cancelled.
         """
 
     def message_answered(self, message: AnsweredMessage) -> None:
         """Note a request that a server answered without a call.
 
-        `initialize`, `ping`, `server/discover` and `logging/setLevel` are answered so, and requests that
-        are refused before they become calls.
+        These are `initialize`, `ping`, `server/discover` and `logging/setLevel`, and requests that are
+        refused before they become calls.
 
         Args:
-            message: What it was, and how it was answered.
+            message: The request, and how it was answered.
         """
 
     def question_began(self, question: Any) -> Any:
-        """Note a request of the server to its client: on the server it is sent, on the client answered.
+        """Note a request from the server to its client, when a server sends it or a client answers it.
 
-        Only requests are told: questions to clients of 2026-07-28 travel in results.
+        Only requests are reported: in version 2026-07-28, questions to clients travel in results.
 
         Args:
             question: The request, with its `method` and `params`.
 
         Returns:
-            Anything; the methods below are given it.
+            Anything; it is passed to the methods below.
         """
 
     def question_meta(self, began: Any) -> Mapping[str, Any] | None:
@@ -140,27 +141,27 @@ class Observer:
         """
 
     def question_ended(self, began: Any, question: Any, outcome: Outcome, answer: Any) -> None:
-        """Note that a question was answered, or given up.
+        """Note that a question was answered, failed or was cancelled.
 
         Args:
             began: What `question_began` returned.
             question: The request.
             outcome: How it ended.
-            answer: The `Result`, or the exception of outcome `error`; None for one that was given up.
+            answer: The `Result`, or the exception if the outcome is `error`; None if it was cancelled.
         """
 
     def connection_began(self, connection: object) -> None:
-        """Note that a client connected, or a session began.
+        """Note that a client and a server are connected, or that a session began.
 
         Args:
-            connection: This side of it; the same object when it ends.
+            connection: The object for it on this side; `connection_ended` gets the same one.
         """
 
     def connection_ended(self, connection: object, reason: Exception | None) -> None:
-        """Note that a client or session is gone.
+        """Note that a connection or session has ended.
 
         Args:
-            connection: What `connection_began` was given.
+            connection: The object that `connection_began` got.
             reason: What ended it; None for an orderly end.
         """
 
@@ -176,16 +177,16 @@ class Observer:
         """Note that something held up the event loop of a server.
 
         Args:
-            what: The call that did it, or that it was none.
-            seconds: For how long.
+            what: The call that did it, or a text saying that it was not a call.
+            seconds: How long the loop was held up.
         """
 
 
 class FastObserver(Observer):
-    """One of ours that is told of answers directly, because every call passes through it."""
+    """An observer of this project that gets answers directly, for speed: it sees every call."""
 
     tell_followed: Callable[[Any, Any, int], None]
-    """What `answered` calls instead for a call that another observer follows: a list was noted for it."""
+    """`answered` passes a call on to this if another observer follows it; its `noted` is then a list."""
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Note that a call was answered. It must not raise.
@@ -193,13 +194,13 @@ class FastObserver(Observer):
         Args:
             call: The call; `noted` is None if it did not run.
             answer: The result or error.
-            size: Bytes of the answer; 0 if nothing was sent, or not yet in a batch.
+            size: Bytes of the answer; 0 if nothing was sent, or not yet because it is in a batch.
         """
         raise NotImplementedError
 
 
 class Stretch:
-    """Says which calls of one connection are followed."""
+    """Decides which calls of one connection are followed."""
 
     __slots__ = ("left",)
 
@@ -213,28 +214,29 @@ class Stretch:
 
 
 class SamplingObserver(Observer):
-    """One of ours that follows few calls: of the others it notes nothing, not even their end.
+    """An observer of this project that follows few calls, and is not told of the others at all.
 
     What its `call_began` returns is not a float.
     """
 
     looks = True
-    """Whether `call_ended` looks at results; otherwise they may be encoded ones."""
+    """Whether `call_ended` looks at results; otherwise it may get encoded ones."""
 
     def stretch(self) -> Stretch:
-        """Return what says which calls of a new connection are followed."""
+        """Return the object that decides which calls of a new connection are followed."""
         raise NotImplementedError
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-        """Return what marks the current context as that of calls that are not followed, and what ends it.
+        """Return two functions that begin and end a stretch of calls that are not followed.
 
-        The second is given what the first returned. They must not raise.
+        The first marks the current context. The second removes the mark; it gets what the first
+        returned. They must not raise.
         """
         raise NotImplementedError
 
 
 def outcome_of(answer: Any) -> Outcome:
-    """Return how a call ended that was answered."""
+    """Return the outcome of a call that was answered."""
     if isinstance(answer, Exception):
         return "error"
     return "tool_error" if getattr(answer, "is_error", False) else "result"

@@ -1,6 +1,7 @@
-"""How observers are told: guarded from each other, several at once, few calls where few are followed.
+"""Reports to observers: one or several, with all calls or only those that are followed.
 
-Several observers are told one after the other; what one of them raises is logged and reaches no call.
+Several observers are told one after the other. An exception of an observer is logged; it affects neither
+the call nor the other observers.
 """
 
 import asyncio
@@ -26,23 +27,23 @@ from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.observer")
 
-_EACH_SECOND = 10  # failures of an observer that are logged
+_EACH_SECOND = 10  # failures of an observer that are logged in one second
 
 
 class Guarded:
-    """An observer whose failures are logged, ten a second at most, and go no further."""
+    """An observer whose exceptions are caught and logged, ten a second at most."""
 
     __slots__ = ("_failures", "_observer", "_since", "enters", "has_meta")
 
     def __init__(self, observer: Observer) -> None:
         self._observer: Any = observer
-        self._since = 0.0  # when the second began in which failures are counted
+        self._since = 0.0  # when the current second of counting failures began
         self._failures = 0
-        self.enters = _overrides(observer, "call_entered")  # it wants to be in the handler's task
+        self.enters = _overrides(observer, "call_entered")  # it is called in the handler's task
         self.has_meta = _overrides(observer, "call_meta")
 
     def started(self, counters: Counters) -> None:
-        """Pass on that a server was made."""
+        """Pass on that a server was created."""
         try:
             self._observer.started(counters)
         except Exception:
@@ -139,10 +140,10 @@ class Guarded:
             self.failed("loop_blocked")
 
     def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Return what answers calls, with what the observer does in the task of a handler before it.
+        """Return a function that calls `call_entered` and then answers a call.
 
         Args:
-            dispatch: Answers a call with its context.
+            dispatch: Answers a call in its context.
         """
         if not self.enters:
             return dispatch
@@ -160,7 +161,7 @@ class Guarded:
 
     @property
     def needs_time_only(self) -> bool:
-        """Whether the observer needs no more of a call's begin than its time."""
+        """Whether all the observer needs when a call begins is the time."""
         return self.note is None and not (self.enters or self.has_meta)
 
     @property
@@ -170,17 +171,17 @@ class Guarded:
 
     @property
     def note(self) -> Callable[[Any], Any] | None:
-        """What is called when a call begins; None if the observer needs no more than the time."""
+        """The function to call when a call begins; None if the observer only needs the time."""
         return self.call_began if _overrides(self._observer, "call_began") else None
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:
-        """What is called with a call, its answer and the size of that, when a call was answered."""
+        """The function to call with a call, its answer and the size of the answer."""
         own = self._observer
         return own.answered if isinstance(own, FastObserver) else self._tell_answer
 
     def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
-        """Tell that a call was answered, if it ran and this is the first answer."""
+        """Report that a call was answered, if it ran and this is the first answer."""
         noted = call.noted
         if noted is None or not (size or call.batch is not None):
             return
@@ -191,11 +192,11 @@ class Guarded:
 
     @property
     def looks(self) -> bool:
-        """Whether the observer looks at results; otherwise it may be told of encoded ones."""
+        """Whether the observer looks at results; otherwise it may get encoded ones."""
         return True
 
     def failed(self, event: str) -> None:
-        """Log the exception that is handled: the observer raised it on an event."""
+        """Log the exception being handled, which the observer raised on an event."""
         now = clock.monotonic()
         if now - self._since >= 1:
             self._since, self._failures = now, 0
@@ -205,14 +206,14 @@ class Guarded:
 
 
 def _whole(answer: Any) -> Any:
-    """Return an answer as observers are promised it: a result is not bytes."""
+    """Return an answer in the form observers get it: a result is decoded."""
     if type(answer) is EncodedToolResult:
         return decode(CallToolResult, answer.body)
     return answer
 
 
 class Several(Guarded):
-    """Observers that are told together, in order, each of them guarded from the others."""
+    """Several observers, told in order; an exception of one does not affect the others."""
 
     __slots__ = ("_each", "_entering", "_notes")
 
@@ -225,7 +226,7 @@ class Several(Guarded):
 
     @property
     def samples(self) -> bool:
-        """Whether they follow few calls together."""
+        """Whether they follow few calls, which several observers together do not."""
         return False
 
     @property
@@ -235,16 +236,16 @@ class Several(Guarded):
 
     @property
     def note(self) -> Callable[[Any], Any]:
-        """What tells each that a call begins."""
+        """The function that tells each that a call begins."""
         return self.call_began
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:
-        """What tells each that a call was answered."""
+        """The function that tells each that a call was answered."""
         return self._tell_answer
 
     def started(self, counters: Counters) -> None:
-        """Tell each that a server was made."""
+        """Tell each that a server was created."""
         for one in self._each:
             one.started(counters)
 
@@ -318,9 +319,9 @@ class Several(Guarded):
 
 
 class Sampled(Several):
-    """One observer that follows few calls, and at most one other, which needs no more than the time.
+    """One observer that follows few calls, and at most one other, which only needs the time.
 
-    Of a call that is not followed, the time is all that is noted.
+    For a call that is not followed, only the time is noted.
     """
 
     __slots__ = ("_looks", "_other", "_sampler")
@@ -341,16 +342,16 @@ class Sampled(Several):
 
     @property
     def note(self) -> Callable[[Any], Any]:
-        """What tells each that a call begins which is followed."""
+        """The function that tells each that a call begins, if the call is followed."""
         return self.noting(self.stretch())
 
     def stretch(self) -> Stretch:
-        """Return what says which calls of a new connection are followed."""
+        """Return the object that decides which calls of a new connection are followed."""
         stretch: Stretch = self._sampler.stretch()
         return stretch
 
     def noting(self, stretch: Stretch) -> Callable[[Any], Any]:
-        """Return what is called when a call of a connection begins."""
+        """Return the function to call when a call of a connection begins."""
         follows, call_began = stretch.follows, self.call_began
 
         def note(call: Any) -> Any:
@@ -359,13 +360,13 @@ class Sampled(Several):
         return note
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-        """Return what marks the context of calls that are not followed, and what ends it."""
+        """Return the functions that begin and end a stretch of calls that are not followed."""
         marks: tuple[Callable[[], Any], Callable[[Any], object]] = self._sampler.passing_by()
         return marks
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:
-        """What tells each that a call was answered, or the other alone."""
+        """The function that tells both, or only the other one, that a call was answered."""
         tell = self._tell_answer
         tell_other = _nothing if self._other is None else self._other.answered
         if self._other is not None and isinstance(self._other._observer, FastObserver):
@@ -381,11 +382,11 @@ class Sampled(Several):
         return answered
 
     def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Return what answers calls as it is: what runs the calls prepares their tasks."""
+        """Return `dispatch` unchanged: the code that runs calls prepares their tasks."""
         return dispatch
 
     def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
-        """Tell each that a call is over, or the other alone."""
+        """Tell both, or only the other one, that a call is over."""
         if began.__class__ is list:
             super().call_ended(began, call, outcome, size, answer)
         elif self._other is not None:
@@ -398,9 +399,9 @@ class ObservedQuestion:
     Args:
         method: The method.
         params: Its params.
-        medium: The wire it travels on.
+        medium: The kind of wire it travels on.
         version: The version of the protocol.
-        id: The id of the request; None as long as it was not sent.
+        id: The id of the request; None until it is sent.
     """
 
     __slots__ = ("answer", "id", "medium", "method", "params", "version")
@@ -418,7 +419,7 @@ class ObservedQuestion:
 
 @contextmanager
 def watched(observer: Guarded, question: ObservedQuestion) -> Iterator[Any]:
-    """Tell an observer of a question while it is asked and answered; yield what it noted."""
+    """Tell an observer when a question is asked and when it has ended; yield what it noted."""
     began = observer.question_began(question)
     try:
         yield began
@@ -432,7 +433,7 @@ def watched(observer: Guarded, question: ObservedQuestion) -> Iterator[Any]:
 
 
 def guarded(observer: Observer | Iterable[Observer] | None) -> Guarded | None:
-    """Return what tells one or several observers; None if there is none."""
+    """Return an object that tells one or several observers; None if there are none."""
     if observer is None:
         return None
     if isinstance(observer, Observer):
@@ -441,7 +442,7 @@ def guarded(observer: Observer | Iterable[Observer] | None) -> Guarded | None:
 
 
 def both(first: Guarded | None, second: Guarded) -> Guarded:
-    """Return what tells those of both."""
+    """Return an object that tells the observers of both."""
     return second if first is None else _joined(first.each + second.each) or second
 
 
@@ -454,7 +455,7 @@ def _joined(each: tuple[Guarded, ...]) -> Guarded | None:
 
 
 def _nothing(call: Any, answer: Any, size: int) -> None:
-    """Tell nothing."""
+    """Do nothing: there is no other observer."""
 
 
 def _overrides(observer: Observer, method: str) -> bool:

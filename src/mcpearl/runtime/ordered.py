@@ -1,6 +1,6 @@
 """Calling an application's callbacks one after the other, in the order of the events.
 
-A callback that raises is logged. One that takes long makes the others wait; when too many wait, the
+An exception of a callback is logged. While a callback runs, the others wait; when too many wait, the
 source of the events is asked to pause.
 """
 
@@ -19,7 +19,7 @@ class OrderedCalls:
 
     Args:
         limit: How many calls may wait before the source is asked to pause.
-        full: Called with True at the limit, and with False when half of the calls are done.
+        full: Called with True at the limit, and with False when at most half of that wait.
     """
 
     def __init__(self, limit: int, full: Callable[[bool], None]) -> None:
@@ -85,7 +85,7 @@ class OrderedCalls:
 
 
 def _call(callback: Callable[[Any], Any], value: Any) -> Any:
-    """Call; return what has to be awaited, or None."""
+    """Call a callback; return what has to be awaited, or None."""
     try:
         result = callback(value)
     except Exception:

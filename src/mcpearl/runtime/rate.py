@@ -1,9 +1,9 @@
 """Rates: how many calls each key may make, with memory that does not grow with the keys.
 
-One figure is kept per key: the time at which it will have used nothing (the generic cell rate
-algorithm). It lies in a dictionary, or, once several processes share the limit, in a table of fixed
-size in memory that they all map. The key is known by its hash, so that nothing a caller brings along,
-such as the claims of its token, is kept.
+One number is kept per key: the time at which the rate is unused again (the generic cell rate algorithm).
+It is kept in a dictionary or, if several processes share the limit, in a table of fixed size in shared
+memory. Only the hash of a key is kept, so that nothing a caller sends, such as the claims of its token,
+stays in memory.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,9 +14,9 @@ from msgspec import Struct
 from mcpearl.runtime import clock
 
 By = Literal["principal", "client", "address"]
-_WAYS = 8  # places in the shared table that one key can have
-_EXACT = 1e-9  # seconds that rounding may make up
-_MANY = 100_000  # keys that are remembered in one process, and twice as many for a while
+_WAYS = 8  # possible places of one key in the shared table
+_EXACT = 1e-9  # seconds by which rounding may be off
+_MANY = 100_000  # keys that one process remembers; for a while up to twice as many
 
 
 class RateLimit(Struct, frozen=True):
@@ -32,8 +32,8 @@ class RateLimit(Struct, frozen=True):
     burst: int | None = None
     """Calls that may come at once after a pause; by default `calls`."""
     by: By = "principal"
-    """What is counted: each `principal`, each `client` program, or each `address`. Callers that are not
-    told apart (no authentication, no address) share one count."""
+    """What has a count of its own: each `principal`, each `client` program, or each `address`. Callers
+    that cannot be told apart (no authentication, no address) share one count."""
 
     def __post_init__(self) -> None:
         if self.calls <= 0 or self.per <= 0:
@@ -76,34 +76,34 @@ class Meter:
         self._tolerance = self.interval * burst + _EXACT
         self._most = most
         self.times: dict[int, float] = {}
-        """When each key will have used nothing, by its hash: of those this process saw lately."""
+        """When the rate of each recently seen key is unused again, by the hash of the key."""
         self.anonymous = [0.0]
-        """The same of callers that are not told apart, which have None as their key."""
+        """The same for callers that cannot be told apart; their key is None."""
         self._earlier: dict[int, float] = {}
         self._shared: SharedTimes | None = None
         self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
         self.take: Callable[[Hashable], float] = self._taking()
-        """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
+        """Count a call of a key; return 0 if it is allowed, else the seconds until one is allowed."""
 
     def __len__(self) -> int:
         return len(self.times) + len(self._earlier)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it counts together with other processes."""
+        """Whether other processes count against the same limit."""
         return self._shared is not None or self._used is not None
 
     def share(self) -> None:
-        """Count together with the processes that are forked from now on, by another `take`."""
+        """Share the count with processes that are forked from now on. Replaces `take`."""
         self._shared = shared = SharedTimes(self._most)
         interval, tolerance = self.interval, self._tolerance
         self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
 
     def spread(self, wake: Callable[[], None]) -> None:
-        """Note the calls of each key for `spent`, by another `take`: other machines count them, too.
+        """Note the calls of each key for `spent`, so that other machines count them. Replaces `take`.
 
         Args:
-            wake: Called with the first call after `spent`.
+            wake: Called on the first call after each `spent`.
         """
         take = self._taking()
         used: dict[Hashable, int] = {}
@@ -125,21 +125,21 @@ class Meter:
         return self._used is not None
 
     def spent(self) -> dict[Hashable, int]:
-        """Return how many calls of each key were allowed since the last time."""
+        """Return how many calls of each key were allowed since this was last called."""
         assert self._used is not None
         found = dict(self._used)
         self._used.clear()
         return found
 
     def owe(self, key: Hashable, seconds: float) -> None:
-        """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
+        """Note that a key, with its calls on all machines, needs `seconds` until its rate is unused."""
         used = 0 if self._used is None else self._used.get(key, 0)
         free_at = clock.monotonic() + seconds + used * self.interval
         times, mark = self._place(key)
         times[mark] = max(times[mark], free_at)
 
     def _taking(self) -> Callable[[Hashable], float]:
-        """Return `take` as a function with everything at hand: calls go through it."""
+        """Return `take` as a closure, which is fast: every call goes through it."""
         place, interval, tolerance = self._place, self.interval, self._tolerance
 
         def take(key: Hashable) -> float:
@@ -157,7 +157,7 @@ class Meter:
         return take
 
     def _place(self, key: Hashable) -> tuple[dict[int, float] | list[float], int]:
-        """Return where the time of a key is: in what, and under which number."""
+        """Return where the time of a key is: the container, and the index in it."""
         if key is None:
             return self.anonymous, 0
         times, mark = self.times, hash(key)
@@ -172,9 +172,9 @@ class Meter:
 class SharedTimes:
     """Times by key in memory that forked processes share.
 
-    A key has eight possible places. When they are taken, the one that has been free longest is used.
-    Nothing is locked: when two processes count the same key in the same instant, one call may be
-    missed, which lets the key make one more.
+    A key has eight possible places. When they are all taken, it replaces the key that has used the least
+    of its rate. Nothing is locked: when two processes count the same key at the same instant, one call
+    may not be counted, so that the key can make one more.
     """
 
     __slots__ = ("_buckets", "_keys", "_times")
@@ -189,8 +189,8 @@ class SharedTimes:
         self._times = memoryview(mmap.mmap(-1, size)).cast("d")
 
     def take(self, key: Hashable, now: float, interval: float, tolerance: float) -> float:
-        """Count a call; return 0 when it is allowed, else the seconds until one will be."""
-        mark = hash(key) & 0xFFFF_FFFF_FFFF_FFFF or 1  # the same in forked processes; 0 is free
+        """Count a call; return 0 if it is allowed, else the seconds until one is allowed."""
+        mark = hash(key) & 0xFFFF_FFFF_FFFF_FFFF or 1  # the same in forked processes; 0 means free
         place = self._place(mark)
         times = self._times
         free_at = times[place] if self._keys[place] == mark else now

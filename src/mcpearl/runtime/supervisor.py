@@ -23,7 +23,7 @@ logger = logging.getLogger("mcpearl.supervisor")
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 RESTARTS = Backoff(delays=(0.0, *doubling(0.1, 5.0)))
-"""Delays before the restarts of a child: the first is at once."""
+"""Delays before the restarts of a child; the first restart is immediate."""
 
 
 class StartFailed(RuntimeError):
@@ -34,7 +34,7 @@ class Failure(Struct, frozen=True):
     """A child that ended and had to be restarted."""
 
     at: float
-    """When, in the monotonic time of `runtime.clock`."""
+    """When it ended, in the monotonic time of `runtime.clock`."""
     child: str
     """Its name."""
     error: str
@@ -42,9 +42,9 @@ class Failure(Struct, frozen=True):
 
 
 class GaveUp(RuntimeError):
-    """A supervisor restarted its children too often, or lost a significant one, and stopped.
+    """A supervisor stopped because its children failed too often, or a significant one failed.
 
-    `failures` are those within its period, the last one at the end; the cause is the error of that one.
+    `failures` are those within its period, the latest at the end; `__cause__` is the error of the latest.
     """
 
     def __init__(self, name: str, period: float, failures: tuple[Failure, ...]) -> None:
@@ -66,10 +66,10 @@ class Supervisor:
     Args:
         name: Its name, for the tree and the log.
         children: The children, in the order in which they start. They can be supervisors.
-        strategy: What one child's restart means for the others: `one_for_one` nothing,
-            `one_for_all` all are restarted, `rest_for_one` those that started after it are.
-        restarts: How many restarts within `period` are made before it gives up.
-        period: Seconds.
+        strategy: Which children are restarted when one ends: with `one_for_one` only that child, with
+            `one_for_all` all of them, with `rest_for_one` also those that were started after it.
+        restarts: How many restarts within `period` are allowed; with one more it gives up.
+        period: The seconds within which restarts are counted.
         backoff: Delays before the restarts of a child.
         stop_together: Stop all children at once, instead of one by one in reverse order.
     """
@@ -104,14 +104,12 @@ class Supervisor:
         self._followers = Followers()
         self._above: Supervisor | None = None
         self._failures: deque[Failure] = deque(maxlen=restarts + 1)
-        self._events: asyncio.Queue[tuple[KeptChild, int]] = (
-            asyncio.Queue()
-        )  # children to decide about
+        # Children to decide about, each with its turn
+        self._events: asyncio.Queue[tuple[KeptChild, int]] = asyncio.Queue()
         self._lock = asyncio.Lock()  # held while children are started or stopped
         self._watching: asyncio.Task[None] | None = None
-        self._end: asyncio.Future[None] | None = (
-            None  # from start to stop; done when it ended itself
-        )
+        # Set from start to stop; done when the supervisor ended by itself
+        self._end: asyncio.Future[None] | None = None
         self._since = 0.0
 
     # Starting and stopping
@@ -126,7 +124,7 @@ class Supervisor:
             raise RuntimeError(f"supervisor `{self.name}` is running already")
         for name in [name for name, kept in self._children.items() if kept.added]:
             del self._children[name]
-        for child in self._given:  # one that was removed, or ended for good, is back
+        for child in self._given:  # also one that was removed or ended for good in the last run
             if child.name not in self._children:
                 self._keep(child, added=False)
         self._failures.clear()
@@ -157,7 +155,7 @@ class Supervisor:
         await asyncio.shield(self._end)
 
     def check(self) -> None:
-        """Raise what the supervisor ended with, if it gave up or a significant child failed."""
+        """Raise the error that the supervisor ended with, if any."""
         if self._end is not None and self._end.done():
             self._end.result()
 
@@ -210,7 +208,7 @@ class Supervisor:
                 raise
 
     async def remove(self, name: str) -> bool:
-        """Stop a child and forget it; return False when there is none of that name.
+        """Stop a child and forget it; return False when there is no child of that name.
 
         Args:
             name: The child's name.
@@ -235,7 +233,7 @@ class Supervisor:
             name: The child's name.
 
         Raises:
-            Exception: What the child ended with, or what this supervisor gave up for.
+            Exception: The error that the child ended with, or that this supervisor gave up with.
         """
         kept = self._children.get(name)
         if kept is None:
@@ -245,10 +243,10 @@ class Supervisor:
         await asyncio.shield(kept.gone)
 
     def kill(self, *path: str) -> bool:
-        """Cancel a child as if it had failed; return False when it does not run.
+        """Cancel a child as if it had failed; return False when it is not running.
 
         Args:
-            *path: Its name, after the names of supervisors below this one.
+            *path: The child's name; before it the names of the supervisors between this one and it.
         """
         kept = self._children.get(path[0])
         if kept is None:
@@ -264,10 +262,10 @@ class Supervisor:
     def __len__(self) -> int:
         return len(self._children)
 
-    # Looking
+    # Inspecting
 
     def tree(self) -> Node:
-        """Return what the tree looks like now."""
+        """Return the tree of this supervisor as it is now."""
         return Node(
             name=self.name,
             state=self._state(),
@@ -286,7 +284,7 @@ class Supervisor:
         """Call a function with every change in the tree; return a function that ends this.
 
         Args:
-            callback: Gets each `NodeChange`, on the event loop; it must not block.
+            callback: Called with each `NodeChange`, on the event loop; it must not block.
         """
         return self._followers.call(callback)
 
@@ -315,7 +313,7 @@ class Supervisor:
     # Restarting
 
     async def _watch(self) -> None:
-        """Take what happens one by one: children that ended, and restarts that are due."""
+        """Handle events one by one: children that ended, and restarts that are due."""
         try:
             while True:
                 kept, turn = await self._events.get()
@@ -324,9 +322,8 @@ class Supervisor:
                         await self._take(kept)
         except _Over as over:
             self._finish(over.error)
-        except (
-            Exception
-        ) as error:  # a fault of ours: it must not leave children without a supervisor
+        except Exception as error:
+            # A bug in the supervisor itself must not leave children without one.
             logger.exception("supervisor `%s` failed", self.name)
             self._finish(error)
 
@@ -371,7 +368,7 @@ class Supervisor:
         kept.timer = asyncio.get_running_loop().call_later(delay, self._post, kept, kept.turn)
 
     def _post(self, kept: KeptChild, turn: int) -> None:
-        """Have something decided about a child: it ended, or is due."""
+        """Queue an event of a child: it ended, or its restart is due."""
         self._events.put_nowait((kept, turn))
 
     def _wait(self, kept: KeptChild) -> None:
@@ -379,7 +376,7 @@ class Supervisor:
         self._changed(kept)
 
     async def _leave(self, kept: KeptChild) -> None:
-        """Let a child go that ended for good."""
+        """Handle a child that ended for good."""
         kept.state = "ended" if kept.error is None else "failed"
         self._changed(kept)
         if kept.error is not None:
@@ -397,14 +394,14 @@ class Supervisor:
         return gave_up
 
     async def _over(self, error: BaseException | None) -> None:
-        """End the supervisor: nothing is left running."""
+        """End the supervisor, after stopping all children."""
         await self._stop_children()
         for kept in self._children.values():
             kept.go(error)
         raise _Over(error)
 
     def _with_it(self, kept: KeptChild) -> list[KeptChild]:
-        """Return the children that are restarted with one, which is the first of them."""
+        """Return the children that are restarted together with one; that one comes first."""
         everyone = list(self._children.values())
         if self._strategy == "one_for_all":
             return [kept, *(each for each in everyone if each is not kept)]
@@ -413,14 +410,14 @@ class Supervisor:
         return [kept]
 
     async def _take_down(self, others: list[KeptChild]) -> None:
-        """Stop the children that are to be restarted with another; temporary ones are forgotten."""
+        """Stop children that are restarted together with another one; forget temporary ones."""
         await self._stop(others)
         for each in others:
             if each.child.restart == "temporary":
                 self._children.pop(each.child.name, None)
                 each.go()
             else:
-                self._wait(each)  # for the one that ended, not for a timer of its own
+                self._wait(each)  # for the restart of the one that ended
 
     async def _restart(self, kept: KeptChild) -> None:
         """Start a child again, and with it those that were stopped because of it."""
@@ -435,7 +432,7 @@ class Supervisor:
         await self._start_all([each for each in self._children.values() if each in group])
 
     async def _start_all(self, children: list[KeptChild]) -> None:
-        """Start children in their order; the failure of one takes the others down again."""
+        """Start children in order, up to the first that fails; its end is then handled as any other."""
         for kept in children:
             if kept.task is None and not await self._start(kept):
                 break
@@ -449,7 +446,7 @@ class Supervisor:
         return kept
 
     async def _start(self, kept: KeptChild) -> bool:
-        """Start a child and wait until it is up, or has failed to be."""
+        """Start a child and wait until it is running or has failed; return whether it is running."""
         below = kept.child.run
         if isinstance(below, Supervisor):
             below._above = self
@@ -482,7 +479,7 @@ class Supervisor:
 
 
 class _Over(Exception):
-    """The supervisor ended; what for."""
+    """The supervisor has ended, with this error or without one."""
 
     def __init__(self, error: BaseException | None) -> None:
         super().__init__()

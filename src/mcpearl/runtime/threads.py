@@ -1,8 +1,8 @@
 """A bounded pool of daemon threads for handlers that block.
 
 Unlike those of the standard executor, its threads do not keep a process alive: a handler that never
-returns costs one thread and does not delay the shutdown. The queue is bounded too. Jobs with a key share
-the threads: however many of one key never return, those of another find a thread.
+returns costs one thread and does not delay the shutdown. The queue is bounded too. Jobs with a key get a
+share of the threads: even if many jobs of one key never return, jobs of other keys find a thread.
 """
 
 import asyncio
@@ -70,11 +70,11 @@ class ThreadPool:
         return {"threads": self._threads, "threads_waiting": self.waiting}
 
     async def run(self, function: Callable[[], Any], key: Hashable = None) -> Any:
-        """Call `function` in a thread and return what it returns or raises.
+        """Call `function` in a thread; return or raise what it does.
 
         Args:
-            function: What to call.
-            key: The peer on whose behalf; None for jobs that need not share.
+            function: The function to call.
+            key: The peer that the job is for; None for jobs that are not limited to a share.
         """
         if self.waiting >= self.backlog:
             reason = (
@@ -96,7 +96,7 @@ class ThreadPool:
         return await future
 
     def _start(self, job: _Job) -> bool:
-        """Hand a job to the threads; False when there is none and there can be none."""
+        """Hand a job to the threads; False when there is no thread and none can be started."""
         key = job[3]
         if key is not None:
             self._held[key] = self._held.get(key, 0) + 1
@@ -110,7 +110,7 @@ class ThreadPool:
         return held == 0 or held < _SHARE * free
 
     def _ended(self, key: Hashable) -> None:
-        """Note the end of a job, and start what was parked as far as shares allow, keys in turn."""
+        """Note the end of a job, and start parked jobs, keys in turn, as far as shares allow."""
         self._idle += 1
         if key is not None:
             self._held[key] -= 1
@@ -135,10 +135,10 @@ class ThreadPool:
         return job
 
     def _add_thread(self) -> bool:
-        """Start a thread; return False when there is none and none can be started."""
+        """Start a thread; return False when there is no thread and none can be started."""
         try:
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except RuntimeError:  # the system has none left; one of the pool's may become free
+        except RuntimeError:  # the system has none left; one of the pool may become free
             return self._threads > 0
         self._threads += 1
         self._idle += 1
@@ -194,9 +194,9 @@ def _run(
         result = context.run(function)
     except StopIteration as stop:  # which a future cannot carry
         error = RuntimeError(f"the handler raised StopIteration: {stop}")
-    except (KeyboardInterrupt, GeneratorExit) as raised:  # which would end the loop, or nothing
+    except (KeyboardInterrupt, GeneratorExit) as raised:  # the awaiting task must not raise these
         error = RuntimeError(f"the handler raised {type(raised).__name__}")
-    except BaseException as raised:  # SystemExit too: it is the handler's, not this process's
+    except BaseException as raised:  # SystemExit too: the handler's exit does not end the process
         error = raised
     try:
         loop.call_soon_threadsafe(_settle, future, result, error)

@@ -1,4 +1,4 @@
-"""Timers of a loop: one for many deadlines, and a timeout that can be held."""
+"""Timers of a loop: one timer for many deadlines, and a timeout that can be paused."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class DeadlineTimer:
 
 
 class HeldTimeout:
-    """A timeout that stands still while it is held.
+    """A timeout that is paused while it is held.
 
     Args:
         loop: The loop of the code that is timed.
@@ -54,7 +54,7 @@ class HeldTimeout:
         self._left = 0.0  # seconds left while it is held
 
     def within(self, seconds: float) -> asyncio.Timeout:
-        """Return the context manager that raises `TimeoutError` after so many seconds."""
+        """Return the context manager that raises `TimeoutError` after `seconds`."""
         self._timeout = asyncio.timeout(seconds)
         return self._timeout
 

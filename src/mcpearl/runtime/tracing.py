@@ -1,7 +1,6 @@
-"""The trace of the current task, for what passes it on to another process: gateways, isolated tools.
+"""Passes the trace of the current task on to another process; used by gateways and isolated tools.
 
-Nothing is passed on, and nothing looked at, unless `telemetry.otel` has set the two functions because
-traces are exported.
+This does nothing unless traces are exported: then `telemetry.otel` has set the two functions below.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +13,11 @@ _enter: Callable[[Mapping[str, Any]], object] | None = None
 def use(
     current: Callable[[], dict[str, str]], enter: Callable[[Mapping[str, Any]], object]
 ) -> None:
-    """Pass traces on from now on.
+    """Pass traces on from now on, with these functions.
 
     Args:
-        current: Returns the members of `_meta` that name the current span.
-        enter: Makes the span that such members name the current one.
+        current: Returns the members of `_meta` that identify the current span.
+        enter: Makes the span that such members identify the current one.
     """
     global _current, _enter
     _current, _enter = current, enter
@@ -30,13 +29,13 @@ def is_used() -> bool:
 
 
 def carried(meta: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the `_meta` of a request that another process gets, with the span of this one."""
+    """Return the `_meta` of a request to another process, with the current span added."""
     if _current is None:
         return meta
     return {**(meta or {}), **_current()} or None
 
 
 def enter(meta: Mapping[str, Any] | None) -> None:
-    """Go on with the trace that the `_meta` of a request names."""
+    """Continue the trace that the `_meta` of a request identifies."""
     if _enter is not None and meta:
         _enter(meta)

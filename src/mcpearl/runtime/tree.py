@@ -1,4 +1,4 @@
-"""What a supervision tree looks like at a moment, and how its changes are followed."""
+"""A supervision tree as it is at one moment, and how its changes are followed."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -8,11 +8,11 @@ from msgspec import Struct
 from mcpearl.runtime.feed import Audience, Feed
 
 State = Literal["starting", "running", "waiting", "stopping", "ended", "failed"]
-"""`waiting` is a child between its end and its restart; `failed` one that is not restarted any more."""
+"""`waiting`: the part has ended and will be restarted. `failed`: it will not be restarted."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """One part of a tree, as it is at a moment."""
+    """One part of a tree, as it is at one moment."""
 
     name: str
     """Its name, unique among its siblings."""
@@ -23,7 +23,7 @@ class Node(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     """Why it last ended, if that was a failure."""
     uptime: float = 0.0
-    """Seconds since it last came up; 0 while it is down, and of parts that nothing starts by itself."""
+    """Seconds since it last started; 0 while it is not running, and for parts not started separately."""
     children: "tuple[Node, ...]" = ()
     """The parts it supervises, in the order in which they start."""
 
@@ -66,10 +66,10 @@ def _line(node: Node) -> str:
 
 
 class NodeChange(Struct, frozen=True):
-    """A part of a tree that changed its state."""
+    """A change of the state of one part of a tree."""
 
     path: tuple[str, ...]
-    """Its name, after the names of the supervisors above it."""
+    """The name of the part, after the names of the supervisors above it."""
     state: State
     """The state it is in now."""
     error: str | None = None

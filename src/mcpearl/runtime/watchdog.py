@@ -1,4 +1,4 @@
-"""Notices what holds up an event loop: code on it that computes or waits without awaiting."""
+"""Detects code that holds up an event loop: it computes, or waits without `await`."""
 
 import asyncio
 import logging
@@ -10,17 +10,17 @@ from types import FrameType
 
 logger = logging.getLogger("mcpearl.server")
 
-# Seconds. When the whole process was stopped, the loop has to run once before it is blamed.
+# More seconds to wait: if the whole process was suspended, the loop needs a moment to run again.
 _GRACE = 0.25
 
 
 class Watchdog:
-    """A thread that asks a loop again and again whether it still turns.
+    """A thread that checks again and again whether a loop still runs.
 
     Args:
         patience: Seconds without an answer after which the loop counts as held up.
-        held_up: Called in the thread with the innermost frame that runs on the loop.
-        went_on: Called in the thread with the seconds it took, when the loop turns again.
+        held_up: Called in the watchdog's thread with the innermost frame that runs on the loop.
+        went_on: Called in the watchdog's thread when the loop runs again, with the seconds it took.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Watchdog:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Begin to watch the running loop, which belongs to the current thread."""
+        """Start to watch the running loop, which belongs to the current thread."""
         watched = asyncio.get_running_loop(), threading.get_ident()
         thread = threading.Thread(
             target=self._watch, args=watched, name="mcpearl-watchdog", daemon=True
@@ -48,7 +48,7 @@ class Watchdog:
             logger.warning("the event loop is not watched for calls that hold it up: %s", error)
 
     def stop(self) -> None:
-        """End the watching. The thread ends soon after; it is not waited for, as the loop would be."""
+        """Stop watching. The thread ends soon after; waiting for it would hold up the loop."""
         self._stopping.set()
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:

@@ -1,6 +1,6 @@
 """The bus: short messages from one process of a server to all the others.
 
-What travels are invalidations ("this resource was updated"), never requests: hearing one twice does no
+Messages are invalidations ("this resource was updated"), never requests: receiving one twice does no
 harm, and a process that may have missed some acts as if everything it holds had changed.
 """
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 logger = logging.getLogger("mcpearl.stores")
 
 MAX_MESSAGE = 60_000
-"""Bytes of one message with its topic, for every bus."""
+"""Most bytes of a message together with its topic, on every bus."""
 
 Hear = Callable[[bytes], None]
 Unsubscribe = Callable[[], None]
@@ -35,11 +35,11 @@ class Bus(Protocol):
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
     ) -> Unsubscribe:
-        """Have every message of a topic handed over, on the event loop of `start`.
+        """Call a function with every message of a topic, on the event loop that `start` ran on.
 
         Args:
             topic: Any text without line breaks.
-            hear: Called with each message of another process.
+            hear: Called with each message from another process.
             missed: Called when messages may have been lost, before the next one is handed over.
 
         Returns:
@@ -48,15 +48,15 @@ class Bus(Protocol):
         ...
 
     async def start(self) -> None:
-        """Join: from here on messages are heard and can be published."""
+        """Join the bus. From now on messages are received and can be published."""
         ...
 
     async def ended(self) -> None:
-        """Wait until the bus fails, and raise why. It can be closed and started again then."""
+        """Wait until the bus fails, and raise the error. It can then be closed and started again."""
         ...
 
     async def close(self) -> None:
-        """Leave. What is published afterwards goes nowhere."""
+        """Leave the bus. Messages published afterwards are dropped."""
         ...
 
 
@@ -65,29 +65,31 @@ class Stored(Struct, frozen=True):
 
     message: bytes
     position: str
-    """Where it is among all messages; positions compare as texts, in the order of the messages."""
+    """Its place among all messages. Positions compare as strings, in the order of the messages."""
     own: bool
     """Whether this process published it."""
 
 
 @runtime_checkable
 class StoringBus(Bus, Protocol):
-    """A bus that keeps its messages for a while, for processes that make up for what they missed."""
+    """A bus that keeps its messages for a while, so that a process can catch up on missed ones."""
 
     def follow(
         self, topic: str, hear: Callable[[Stored], None], missed: Callable[[], None]
     ) -> Unsubscribe:
-        """Have every stored message of a topic handed over with its position, also one's own."""
+        """Call a function with every stored message of a topic, this process's own included."""
         ...
 
     async def since(self, time: float) -> "list[tuple[str, Stored]] | None":
-        """Return the newest message of each content of followed topics since a time, with its topic.
+        """Return the messages of followed topics published since a time, each with its topic.
+
+        Of messages with the same topic and content, only the newest is returned.
 
         Args:
             time: In seconds since 1970, by the clock of the store.
 
         Returns:
-            None if that is not known any more.
+            None if the bus no longer knows all messages since that time.
 
         Raises:
             StoreUnavailable: The store could not be asked.
@@ -140,7 +142,7 @@ class Topics:
 
 
 def check_message(topic: str, message: bytes) -> None:
-    """Raise `ValueError` for a message no bus carries."""
+    """Raise `ValueError` for a message that is too large for a bus."""
     size = len(topic.encode()) + len(message)
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes is over the {MAX_MESSAGE} a bus carries")

@@ -4,12 +4,12 @@
 class StoreUnavailable(Exception):
     """The store cannot be reached or used at the moment; the same step may succeed later.
 
-    Its text is for the operator: it may name an address or a file. Clients are told `TOLD`.
+    Its text is for the operator: it may name an address or a file. Clients get `TOLD` instead.
     """
 
 
 class Unreadable(StoreUnavailable):
-    """What the store has in one place is not what belongs there, or is sealed with another key."""
+    """A stored value is not of the expected kind, or it is sealed with another key."""
 
 
 TOLD = "the server's store cannot be used at the moment"

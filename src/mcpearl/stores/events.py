@@ -1,8 +1,8 @@
 """Events of resumable streams: written before they are sent, kept for readers that come back.
 
 A stream belongs to a session and has a name in it. Its events are numbered from 1 without gaps, by the
-store, since several processes may write to one stream. A process that has a response to fill follows the
-stream: each event is handed to the follower once it is safe to send, whichever process appended it.
+store, since several processes may write to one stream. A process that sends a stream as a response
+follows it: each event is handed to the follower once it is safe to send, whichever process appended it.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Follower(Protocol):
 
 
 class EventStore(Protocol):
-    """Keeps the events of streams within bounds of its own. What is dropped can not be resumed."""
+    """Keeps the events of streams within its own limits. Dropped events cannot be sent again."""
 
     durable: bool
     """Whether streams outlive the process, and other processes can resume them."""
@@ -49,37 +49,38 @@ class EventStore(Protocol):
         Args:
             session: The id of the session.
             stream: The name of the stream.
-            last_words: What is appended, and ends the stream, if this process dies before it ends it.
+            last_words: Events that end the stream if this process dies before it has ended it.
         """
         ...
 
     def append(self, session: str, stream: str, message: bytes) -> None:
-        """Add an event to a stream, which begins with its first. Never waits.
+        """Add an event to a stream. Never waits.
 
-        Appending to a stream that has ended does nothing.
+        The first event begins the stream. Appending to a stream that has ended does nothing.
         """
         ...
 
     def announce(
         self, session: str, stream: str, message: bytes, position: str | None = None
     ) -> None:
-        """Append what every process that has the session announces, once. Never waits.
+        """Append an announcement once, though every process that has the session makes it. Never waits.
 
         Args:
             session: The id of the session.
             stream: The name of the stream.
             message: The announcement.
-            position: Where it is on a bus that stores messages. The same announcement, or a newer one of
-                the same text, is not appended again. Without a position it is appended always.
+            position: Its position on a bus that stores messages. If the stream has this announcement, or
+                a newer one with the same text, nothing is appended. Without a position, the
+                announcement is always appended.
         """
         ...
 
     def leave(self, session: str, stream: str) -> None:
-        """Drop announcements that wait, since this process does not have the session any more."""
+        """Drop waiting announcements, since this process no longer has the session."""
         ...
 
     def end(self, session: str, stream: str) -> None:
-        """Note, after all that was appended, that nothing follows. Never waits."""
+        """End a stream after everything that was appended so far. Never waits."""
         ...
 
     async def stored(self, session: str, stream: str) -> None:
@@ -95,17 +96,18 @@ class EventStore(Protocol):
         ...
 
     def unfollow(self, session: str, stream: str, follower: Follower) -> None:
-        """Hand over no more."""
+        """Stop handing events to a follower."""
         ...
 
     def stop_reading(self, session: str, stream: str) -> None:
-        """Note that no response reads a stream here at the moment. Never waits."""
+        """Note that no response of this process reads the stream at the moment. Never waits."""
         ...
 
     def mark_read(self, session: str, stream: str, number: int) -> None:
         """Note that a reader took everything up to a number. Never waits.
 
-        A store keeps less of what was read, and may drop a stream that ended and was read whole.
+        A store may keep fewer of the events that were read, and may drop a stream that ended and was
+        read to its end.
         """
         ...
 
@@ -116,7 +118,7 @@ class EventStore(Protocol):
             session: The id of the session.
             stream: The name of the stream.
             number: The last event the reader has; None for a reader without a position, which gets
-                what no reader took and is still kept.
+                the events that are still kept and that no reader has taken.
 
         Raises:
             EventsLost: Events after this position are gone, or the stream has no such event.
@@ -128,5 +130,5 @@ class EventStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release what the store holds of this process."""
+        """Release what the store holds for this process."""
         ...

@@ -1,4 +1,4 @@
-"""The bus of a server that is a single process; several servers in one process can join one."""
+"""The bus of a server that is a single process; several servers of the process can share it."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ class MemoryBus:
     """A `Bus` within this process. Alone, it delivers nothing: there is no other process.
 
     >>> first = MemoryBus()
-    >>> second = first.join()  # hears what the first publishes, and the other way round
+    >>> second = first.join()  # receives what the first publishes, and vice versa
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class MemoryBus:
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
     ) -> Unsubscribe:
-        """Hear a topic. Nothing is ever missed here."""
+        """Subscribe to a topic. No message is ever lost here."""
         return self._topics.subscribe(topic, hear, missed)
 
     async def start(self) -> None:
-        """Begin to hear and to publish."""
+        """Start receiving and publishing."""
         self._is_open = True
 
     async def ended(self) -> None:
@@ -48,5 +48,5 @@ class MemoryBus:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """Stop both."""
+        """Stop receiving and publishing."""
         self._is_open = False

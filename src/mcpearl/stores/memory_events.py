@@ -1,8 +1,9 @@
 """Event history in memory, within one byte budget for all streams.
 
-Under pressure the streams that ended first go first, whole; then the oldest events of open streams.
-One session cannot use up the budget of all: it has a share. A stream that ended and was read whole is
-kept for another minute, in case its last bytes did not reach the client.
+When the budget is used up, whole ended streams are dropped first, in the order they ended; then the
+oldest events of open streams. Each session has a share, so that one session cannot use up the budget. A
+stream that ended and was read to its end is kept for another minute, in case its last bytes did not reach
+the client.
 """
 
 from collections import OrderedDict, deque
@@ -18,13 +19,13 @@ from mcpearl.stores.events import EventsLost, Follower, StoredEvent, StoredEvent
 MAX_EVENTS = 1000  # kept of one stream
 MAX_READ = 1024 * 1024  # bytes kept of what was read already, per stream
 MAX_ENDED = 32  # streams of one session that have ended and are still kept
-EVENT_SIZE = 128  # bytes of an event beside its message, about
-_STEP = 64 * 1024  # bytes in which the budget is told
-STREAM_SIZE = 1024  # bytes of an ended stream beside its events, about
+EVENT_SIZE = 128  # approximate bytes of an event in addition to its message
+_STEP = 64 * 1024  # sizes are reported to the budget in multiples of this many bytes
+STREAM_SIZE = 1024  # approximate bytes of an ended stream in addition to its events
 
 
 class _MemoryStream:
-    """One stream, and the follower or followers it has in this process."""
+    """One stream and its followers."""
 
     __slots__ = ("ended", "events", "followers", "name", "next", "read", "session", "size")
 
@@ -40,7 +41,7 @@ class _MemoryStream:
 
     @property
     def first(self) -> int:
-        """The number of the oldest event that is kept, or of the next when none is."""
+        """The number of the oldest kept event, or of the next event when none is kept."""
         return self.events[0][0] if self.events else self.next
 
 
@@ -52,7 +53,7 @@ class _SessionStreams:
     def __init__(self, id: str) -> None:
         self.id = id
         self.size = 0
-        self.ended = 0  # how many of the streams have
+        self.ended = 0  # how many of the streams have ended
         self.streams: dict[str, _MemoryStream] = {}
 
 
@@ -73,8 +74,8 @@ class MemoryEventStore:
         Args:
             max_bytes: Bytes kept of all streams together.
             max_session_bytes: Bytes kept of the streams of one session.
-            linger: Seconds a stream is kept after it ended and was read whole.
-            budget: What the streams share with everything else that is held; they give way.
+            linger: Seconds a stream is kept after it ended and was read to its end.
+            budget: The memory budget of the server. Streams are dropped when others need the room.
         """
         self._max = max_bytes
         self._share = min(max_session_bytes, max_bytes)
@@ -91,7 +92,7 @@ class MemoryEventStore:
         self._keeper = Keeper("streams that were read whole", self._sweep)
 
     def node(self) -> Node:
-        """Return what forgets streams that were read, as a part of a tree."""
+        """Return the node of the supervision tree that drops streams that were read."""
         return self._keeper.node()
 
     # Writing
@@ -102,7 +103,7 @@ class MemoryEventStore:
     def announce(
         self, session: str, stream: str, message: bytes, position: str | None = None
     ) -> None:
-        """Append it: there is no other process."""
+        """Append an announcement: no other process can have done so."""
         self.append(session, stream, message)
 
     def append(self, session: str, stream: str, message: bytes) -> None:
@@ -148,7 +149,7 @@ class MemoryEventStore:
         for follower in kept.followers:
             follower.over()
         if kept.next == 1:
-            self._remove(kept)  # nothing was said, so there is nothing to come back for
+            self._remove(kept)  # it has no events, so there is nothing to resume
         elif kept.read == kept.next - 1:
             self._finish(kept)
         if self.size > self._max:
@@ -157,25 +158,25 @@ class MemoryEventStore:
             self._count()
 
     async def stored(self, session: str, stream: str) -> None:
-        """Return at once: memory is as safe as it gets here."""
+        """Return at once: memory is all the safety this store offers."""
 
     # Reading
 
     def follow(self, session: str, stream: str, follower: Follower) -> None:
-        """Hand what is appended from now on to a follower."""
+        """Hand events that are appended from now on to a follower."""
         self._stream(session, stream).followers += (follower,)
 
     def unfollow(self, session: str, stream: str, follower: Follower) -> None:
-        """Hand over no more."""
+        """Stop handing events to a follower."""
         kept = self._find(session, stream)
         if kept is not None:
             kept.followers = tuple(each for each in kept.followers if each is not follower)
 
     def stop_reading(self, session: str, stream: str) -> None:
-        """Do nothing: followers hear everything."""
+        """Do nothing: followers receive every event in any case."""
 
     def mark_read(self, session: str, stream: str, number: int) -> None:
-        """Keep of what was read only the newest part."""
+        """Note what was read; of the events that were read, keep only the newest."""
         kept = self._find(session, stream)
         if kept is None or number <= kept.read:
             return
@@ -202,7 +203,7 @@ class MemoryEventStore:
     # Forgetting
 
     def leave(self, session: str, stream: str) -> None:
-        """Do nothing: no announcement waits here."""
+        """Do nothing: announcements never wait here."""
 
     def forget(self, session: str) -> None:
         """Drop a session with its streams."""
@@ -223,7 +224,7 @@ class MemoryEventStore:
         return None if found is None else found.streams.get(stream)
 
     def _stream(self, session: str, stream: str) -> _MemoryStream:
-        """Return a stream, which begins here when it is not known."""
+        """Return a stream; create it if it is unknown."""
         found = self._sessions.get(session)
         if found is None:
             found = self._sessions[session] = _SessionStreams(session)
@@ -259,7 +260,7 @@ class MemoryEventStore:
             self._sessions.pop(session.id, None)
 
     def _keep_bounds(self, session: _SessionStreams) -> None:
-        """Bring a session back to its share, then all sessions to the budget."""
+        """Bring a session back to its share, then all sessions within the limit."""
         if session.size > self._share:
             self._shrink(session)
         while self.size > self._max:
@@ -276,26 +277,26 @@ class MemoryEventStore:
                 self._drop_oldest(stream)
 
     def _count(self) -> None:
-        """Tell the budget how much there is, rounded up so that this is not needed for each event."""
+        """Tell the budget the size, rounded up so that this is not needed for each event."""
         self._counted = -(-self.size // _STEP) * _STEP
         self._history.resize(self._counted)
 
     def _give_way(self, size: int) -> None:
-        """Drop at least so many bytes, if there are so many, to make room for something else."""
+        """Drop at least `size` bytes, or everything, to make room for something else."""
         aim = max(self._counted - size, 0) // _STEP * _STEP
         while self.size > aim and (self._ended or self._open):
             self._make_room()
         self._count()
 
     def _make_room(self) -> None:
-        """Drop the stream that ended first, or else the oldest events of the oldest open one."""
+        """Drop the stream that ended first, or else the oldest event of the oldest open stream."""
         if self._ended:
             self._remove(next(iter(self._ended)))
         else:
             self._drop_oldest(next(iter(self._open)))
 
     def _finish(self, stream: _MemoryStream) -> None:
-        """Drop a stream some time from now: it ended and was read whole."""
+        """Drop a stream after `linger` seconds: it ended and was read to its end."""
         self._done[stream] = clock.monotonic() + self._linger
         self._keeper.wake(self._linger)
 

@@ -1,6 +1,6 @@
 """Session records in memory, for endpoints of one process that share their sessions.
 
-An endpoint that has its sessions to itself needs no store at all: a session it does not know is gone.
+An endpoint that does not share its sessions needs no store: a session it does not know does not exist.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from mcpearl.runtime import clock
 from mcpearl.stores.sessions import Changed, Missed, SessionRecord
 
-_SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, while any are written
+_SWEEP_EVERY = 60.0  # seconds after which a write removes expired records
 
 
 class MemorySessionStore:
@@ -22,14 +22,14 @@ class MemorySessionStore:
     def __len__(self) -> int:
         return len(self._records)
 
-    count = 0  # every endpoint counts its own
+    count = 0  # every endpoint counts its own sessions
 
     def new_id(self, record: SessionRecord) -> str:
         """Return 32 random characters."""
         return clock.token(24)
 
     def is_in_id(self, record: SessionRecord) -> bool:
-        """Return False: an id says nothing."""
+        """Return False: an id contains no facts."""
         return False
 
     async def load(self, id: str) -> SessionRecord | None:
@@ -74,7 +74,7 @@ class MemorySessionStore:
             self._tell(id, None)
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Callable[[], None]:
-        """Hear of every change; none is ever missed here."""
+        """Call a function for every change; none is ever missed here."""
         self._hearers.append(hear)
         return lambda: self._hearers.remove(hear)
 

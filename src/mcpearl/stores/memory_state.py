@@ -22,8 +22,9 @@ class MemoryStateStore:
 
     Args:
         max_owner: Bytes that one session or principal may hold.
-        max_total: Bytes for all of them. When it is reached, what was used longest ago goes.
-        idle_timeout: Seconds after which the state of an owner that was not used is gone.
+        max_total: Bytes that all of them may hold. Beyond that, the state of the least recently used
+            owners is dropped.
+        idle_timeout: Seconds after which the unused state of an owner is dropped.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class MemoryStateStore:
         self._max_owner = max_owner
         self._max_total = max_total
         self._idle = idle_timeout
-        self._owned: OrderedDict[str, _Owned] = OrderedDict()  # the one used longest ago first
+        self._owned: OrderedDict[str, _Owned] = OrderedDict()  # least recently used first
         self._total = 0
 
     def __len__(self) -> int:
@@ -95,7 +96,7 @@ class MemoryStateStore:
         return True
 
     async def keys(self, owner: str) -> list[str]:
-        """Return the keys that an owner has values under.
+        """Return the keys of an owner's values.
 
         Args:
             owner: The session or principal.
@@ -104,7 +105,7 @@ class MemoryStateStore:
         return [] if owned is None else list(owned.values)
 
     async def clear(self, owner: str) -> None:
-        """Remove everything of an owner.
+        """Remove all values of an owner.
 
         Args:
             owner: The session or principal.
@@ -133,4 +134,4 @@ def _size(key: str, value: bytes | None) -> int:
     return 0 if value is None else len(key.encode(errors="replace")) + len(value) + _ENTRY
 
 
-_ENTRY = 100  # bytes that an entry takes beside its key and value, about
+_ENTRY = 100  # approximate bytes of an entry in addition to its key and value

@@ -17,8 +17,8 @@ class MemoryTaskStore:
     """A `TaskStore` that ends with the process.
 
     Args:
-        max_tasks: How many tasks there may be.
-        max_per_owner: How many of them may belong to one identity.
+        max_tasks: The most tasks the store keeps.
+        max_per_owner: The most tasks of one identity.
     """
 
     durable = False
@@ -27,20 +27,20 @@ class MemoryTaskStore:
         self._max = max_tasks
         self._max_per_owner = max_per_owner
         self._tasks: dict[str, TaskRecord] = {}
-        self._open: set[str] = set()  # those that are not over
+        self._open: set[str] = set()  # tasks whose status is not terminal
         self._by_owner: dict[Identity, dict[str, None]] = {}
-        self._expiries: list[tuple[float, str]] = []  # a heap; also of tasks deleted since
+        self._expiries: list[tuple[float, str]] = []  # a heap; may contain deleted tasks
         self._hearers: list[Hear] = []
-        self._news: dict[str, int] = {}  # revisions that hearers have not heard of
+        self._news: dict[str, int] = {}  # revisions not passed to hearers yet
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     async def start(self) -> None:
-        """Do nothing: memory is there."""
+        """Do nothing: memory needs no preparation."""
 
     async def close(self) -> None:
-        """Do nothing: tasks may be looked at as long as the store exists."""
+        """Do nothing: tasks stay readable as long as the store exists."""
 
     async def create(self, task: TaskRecord, holder: str, lease: float) -> TaskRecord:
         """Keep a new task with its first lease."""
@@ -146,7 +146,7 @@ class MemoryTaskStore:
     def watch(
         self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Hear of changes in the next turn of the loop."""
+        """Call a function for each change, in the next turn of the event loop."""
         self._hearers.append(hear)
         return lambda: self._hearers.remove(hear)
 
@@ -187,7 +187,7 @@ class MemoryTaskStore:
                 hear(id, revision)
 
     def _sweep(self, now: float) -> None:
-        """Remove what has expired."""
+        """Remove expired tasks."""
         while self._expiries and self._expiries[0][0] <= now:
             expires, id = heapq.heappop(self._expiries)
             task = self._tasks.get(id)
@@ -199,5 +199,5 @@ class MemoryTaskStore:
 
 
 def _is_parked(task: TaskRecord) -> bool:
-    """Whether a task waits for a client, and for no worker."""
+    """Whether a task waits for a client rather than for a worker."""
     return task.status == "input_required" and task.holder is None

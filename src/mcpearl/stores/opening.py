@@ -1,4 +1,4 @@
-"""From the address of a store to the store."""
+"""Creates the store that an address names."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ _SQLITE = "sqlite:///"
 
 
 def open_store(address: str, name: str) -> "TaskStore | SharedStore":
-    """Return the store at an address: of tasks in a file, or of everything in Redis or Valkey.
+    """Return the store at an address: a file for tasks, or Redis or Valkey for everything.
 
     Args:
         address: `sqlite:///tasks.db`, `sqlite:////var/lib/app/tasks.db`, `redis://localhost`, and so on.

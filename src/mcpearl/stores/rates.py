@@ -1,23 +1,23 @@
-"""What callers have used of their rates, for all processes of a deployment."""
+"""How much of their rate limits callers have used, across all processes of a deployment."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
 class RateStore(Protocol):
-    """Adds up calls beyond one machine."""
+    """Counts calls across machines."""
 
     async def spend(
         self, limit: str, interval: float, calls: Sequence[tuple[str, int]]
     ) -> list[float]:
-        """Count calls of several keys; return for each the seconds until it will have used nothing.
+        """Count calls of several keys; return for each the seconds until its rate is unused again.
 
         Args:
-            limit: What is limited.
+            limit: The name of the limit.
             interval: Seconds after which one more call is allowed.
             calls: The keys, each with how many calls it made.
 
         Raises:
-            StoreUnavailable: They could not be counted.
+            StoreUnavailable: The calls could not be counted.
         """
         ...

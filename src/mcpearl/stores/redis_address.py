@@ -1,9 +1,9 @@
 """Addresses of Redis and Valkey servers, and the clients that reach them.
 
 One server: `redis://user:password@host:6379/0`, `rediss://…` over TLS, `unix:///run/redis.sock`. A master
-that Sentinel names: `redis+sentinel://user:password@one:26379,two:26379/master-name/0`. A cluster:
-`redis+cluster://user:password@one:6379,two:6379`. With `rediss+…` both speak TLS; `valkey` may stand for
-`redis` in all of them. Options follow a question mark: `prefix` (of all keys), `durable=1` (refuse a
+found through Sentinel: `redis+sentinel://user:password@one:26379,two:26379/master-name/0`. A cluster:
+`redis+cluster://user:password@one:6379,two:6379`. With `rediss+…` both use TLS; `valkey` may be written
+for `redis` in all of them. Options follow a question mark: `prefix` (of all keys), `durable=1` (refuse a
 server that keeps nothing on disk), and those of redis-py, such as `ssl_ca_certs`.
 """
 
@@ -30,9 +30,9 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     shown: str
     """The address without its password, for messages."""
     url: str = ""
-    """What redis-py is given for a single server."""
+    """The URL passed to redis-py for a single server."""
     hosts: tuple[tuple[str, int], ...] = ()
-    """The Sentinels, or nodes of the cluster to begin with."""
+    """The Sentinels, or the nodes of the cluster to contact first."""
     master: str = ""
     """The name Sentinel knows the master by."""
     database: int = 0
@@ -50,13 +50,13 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
         """Return a client that is not connected yet.
 
         Args:
-            timeout: Seconds a reply may take; None where the caller watches that.
+            timeout: Seconds a reply may take; None if the caller limits that itself.
         """
         from redis.asyncio import Redis, RedisCluster
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
 
-        # A step may have been taken although its reply was lost: repeating it is the caller's decision.
+        # A command may have run although its reply was lost: the caller decides whether to repeat it.
         common: dict[str, Any] = {
             "socket_timeout": timeout,
             "socket_connect_timeout": 2.0,
@@ -84,7 +84,7 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
 
 
 def is_redis(address: str) -> bool:
-    """Whether an address is one of Redis or Valkey."""
+    """Whether an address is that of a Redis or Valkey server."""
     return _normal(address).startswith(SCHEMES) or _normal(address).startswith(
         ("rediss+sentinel://", "rediss+cluster://")
     )
@@ -98,7 +98,7 @@ def _normal(address: str) -> str:
 
 
 def parse(address: str) -> RedisAddress:
-    """Read an address. Raises `ValueError` that says what is wrong with it."""
+    """Parse an address. Raises a `ValueError` that says what is wrong with it."""
     parts = urlsplit(_normal(address))
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     own = {name: query.pop(name) for name in _OWN if name in query}

@@ -1,8 +1,8 @@
-"""Announcements on their way to the streams of sessions; many streams are one step of the store.
+"""Writes announcements to the streams of sessions, to many streams in one step of the store.
 
-Every process that has a session announces to it, and the store takes an announcement once. A stream that
-is read here comes first: its reader hears of the announcement as soon as it is stored. For a stream that
-is not read here the process waits a moment, since the process that reads it writes the same.
+Every process that has a session announces to it, and the store accepts an announcement once. Streams that
+this process reads come first: their readers get an announcement as soon as it is stored. For other
+streams the process waits a moment, since the process that reads them writes the same announcement.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from mcpearl.stores.redis_link import RedisLink
 logger = logging.getLogger("mcpearl.stores")
 
 AT_ONCE = 128
-"""Streams that one step announces to at most: other clients of the store wait meanwhile."""
+"""Most streams that one step writes to: other clients of the store wait meanwhile."""
 UNREAD_DELAY = 1.0
-"""Seconds that an announcement waits whose stream is not read here."""
-_LAST_WRITES = 5.0  # seconds that what waits has to be written, at the end
+"""Seconds an announcement waits if this process does not read its stream."""
+_LAST_WRITES = 5.0  # seconds to write waiting announcements at the end
 
 StreamName = tuple[str, str]
 """The id of a session, and the name of a stream in it."""
@@ -30,13 +30,13 @@ _Waiting = dict[StreamName, list[tuple[bytes, str]]]
 
 
 class Announcements:
-    """What this process has to announce.
+    """The announcements that this process has to write.
 
     Args:
         link: The connection.
-        steps: What writes announcements.
+        steps: The steps of the event store.
         streams: The streams of this process.
-        look: Called for a stream that has grown by more than what was announced here.
+        look: Called for a stream that has also grown by events of other processes.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Announcements:
         self._steps = steps
         self._streams = streams
         self._look = look
-        self._read: _Waiting = {}  # of streams that are read here
-        self._unread: _Waiting = {}  # of others, which wait for the timer
-        self._due: _Waiting = {}  # of others, to be written now
+        self._read: _Waiting = {}  # for streams that this process reads
+        self._unread: _Waiting = {}  # for other streams; these wait for the timer
+        self._due: _Waiting = {}  # for other streams, to be written now
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class Announcements:
         return waiting + (self._writing is not None)
 
     def add(self, session: str, name: str, message: bytes, position: str) -> None:
-        """Write an announcement soon, unless the store has it or a newer one of the same text."""
+        """Write an announcement soon, unless the store has it or a newer one with the same text."""
         stream = self._streams.get((session, name))
         if stream is not None and stream.reads:
             _add(self._read, (session, name), (message, position))
@@ -72,7 +72,7 @@ class Announcements:
             self._timer = asyncio.get_running_loop().call_later(UNREAD_DELAY, self._unread_is_due)
 
     def hurry(self, name: StreamName) -> None:
-        """Write at once what waits for a stream that is read here from now on."""
+        """Write at once what waits for a stream that this process reads from now on."""
         for waiting in (self._due, self._unread):
             for announcement in waiting.pop(name, ()):
                 _add(self._read, name, announcement)
@@ -80,7 +80,7 @@ class Announcements:
             self._write_soon()
 
     def drop(self, name: StreamName) -> None:
-        """Drop what waits for a stream of a session that this process does not have any more."""
+        """Drop what waits for a stream of a session that this process no longer has."""
         for waiting in (self._read, self._due, self._unread):
             waiting.pop(name, None)
 
@@ -104,7 +104,7 @@ class Announcements:
             self._writing = None
 
     async def _write_some(self, waiting: _Waiting) -> None:
-        """Write the oldest announcement of each of some streams."""
+        """Write the oldest waiting announcement of up to `AT_ONCE` streams."""
         together: dict[tuple[bytes, str], list[StreamName]] = {}
         for name in list(islice(waiting, AT_ONCE)):
             announcements = waiting[name]
@@ -137,7 +137,7 @@ class Announcements:
                 self._hand_over(stream, last, message if appended else None)
 
     def _hand_over(self, stream: LocalStream, last: int, message: bytes | None) -> None:
-        """Let the followers of a stream hear what was announced, here or by another process."""
+        """Hand an announcement to the followers of a stream, whichever process wrote it."""
         heard = stream.heard or 0
         if not stream.followers or last <= heard:
             return  # every process that reads the stream announces the same
@@ -147,7 +147,7 @@ class Announcements:
             self._look(stream)
 
     async def close(self) -> None:
-        """Write what waits if the server is there. The others make up for the rest."""
+        """Write what waits if the server can be reached. Other processes write the rest."""
         if self._timer is not None:
             self._timer.cancel()
         self._unread_is_due()
@@ -161,7 +161,7 @@ class Announcements:
 
 
 def _add(waiting: _Waiting, name: StreamName, announcement: tuple[bytes, str]) -> None:
-    """Let an announcement wait. A stream keeps its newest events, so no more than that may wait."""
+    """Queue an announcement. A stream keeps only `MAX_EVENTS` events, so no more than that wait."""
     announcements = waiting.setdefault(name, [])
     announcements.append(announcement)
     if len(announcements) > MAX_EVENTS:

@@ -1,8 +1,8 @@
-"""The bus on streams of Redis: messages arrive late, but are not lost over a cut of the connection.
+"""The bus on Redis streams: when the connection is cut, messages arrive late but are not lost.
 
-Every process reads one stream of messages to all, and one of messages to itself. A message that could not
-be added is added when the server is back. A process that was away for so long that the stream was trimmed
-past its position is told so, as everywhere on a bus.
+Every process reads one stream with messages for all, and one with messages for itself. A message that
+could not be added is added when the server is back. If a process was away for so long that the stream was
+trimmed past its position, its subscribers are told that messages were lost, as on every bus.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from mcpearl.stores.redis_tail import Tail
 
 logger = logging.getLogger("mcpearl.stores")
 
-KEPT = 10_000  # messages kept in a stream, about
+KEPT = 10_000  # approximate number of messages kept in a stream
 KEPT_FOR = 3600  # seconds a stream is kept after its last message
 MAX_UNSENT = 10_000  # messages that wait for the server to be back
 
@@ -52,17 +52,17 @@ class RedisBus:
 
     Args:
         link: The connection.
-        members: Tells the number of this process among those of the deployment.
+        members: Knows the number of this process in the deployment.
     """
 
     def __init__(self, link: RedisLink, members: RedisMembers) -> None:
         self._link = link
-        self._writer = ""  # of this process; made anew with each start
-        self._topics = Topics()  # of messages to all
-        self._own_topics = Topics()  # of messages to this process
+        self._writer = ""  # marks the messages of this process; new with each start
+        self._topics = Topics()  # for messages to all
+        self._own_topics = Topics()  # for messages to this process
         self._followers: dict[str, list[Callable[[Stored], None]]] = {}  # by topic
         self.key = link.key("bus")
-        """The stream of messages to all."""
+        """The key of the stream of messages to all."""
         self._recent = Recent(link, self.key, self._followers)
         self._tail: Tail | None = None
         self._members = members
@@ -72,11 +72,11 @@ class RedisBus:
 
     @property
     def number(self) -> int:
-        """The number of this process among those of the deployment."""
+        """The number of this process in the deployment."""
         return self._members.number
 
     def inbox_of(self, number: int) -> str:
-        """Return the stream of messages to one process."""
+        """Return the key of the stream of messages to one process."""
         return self._link.key("inbox", str(number))
 
     def publish(self, topic: str, message: bytes) -> None:
@@ -110,11 +110,11 @@ class RedisBus:
         return self._link.run(_ADD, [key], self.entry(topic, message))
 
     def entry(self, topic: str, message: bytes) -> tuple[Argument, ...]:
-        """Return what a script is given that adds a message: bounds, writer, topic and message."""
+        """Return the script arguments that add a message: bounds, writer, topic and message."""
         return (KEPT, KEPT_FOR, self._writer, topic, message)
 
     async def spread(self, topic: str, message: bytes) -> None:
-        """Send a message to all other processes; when this returns, it will reach them.
+        """Send a message to all other processes; once this returns, the message will reach them.
 
         Raises:
             StoreUnavailable: It could not be stored.
@@ -123,7 +123,7 @@ class RedisBus:
         await self._add(self.key, topic, message)
 
     async def pass_to(self, number: int, topic: str, message: bytes) -> None:
-        """Send a message to one process; when this returns, it will reach it, if it lives.
+        """Send a message to one process; once this returns, it will arrive if the process is alive.
 
         Raises:
             StoreUnavailable: It could not be stored.
@@ -134,13 +134,13 @@ class RedisBus:
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
     ) -> Unsubscribe:
-        """Hear a topic; see `Bus.subscribe`."""
+        """Subscribe to a topic; see `Bus.subscribe`."""
         return self._topics.subscribe(topic, hear, missed)
 
     def follow(
         self, topic: str, hear: Callable[[Stored], None], missed: Callable[[], None]
     ) -> Unsubscribe:
-        """Hear a topic with positions, also what this process published, once it is stored."""
+        """Subscribe to the stored messages of a topic, this process's own included."""
         followers = self._followers.setdefault(topic, [])
         followers.append(hear)
         stop = self._topics.subscribe(topic, lambda _: None, missed)
@@ -154,11 +154,11 @@ class RedisBus:
         return unfollow
 
     async def since(self, time: float) -> list[tuple[str, Stored]] | None:
-        """Return what was published since a time; None if that is not known any more."""
+        """Return what was published since a time; None if that is no longer known."""
         return await self._recent.since(time)
 
     def receive(self, topic: str, hear: Hear) -> Unsubscribe:
-        """Hear what is sent to this process alone."""
+        """Subscribe to messages sent to this process alone."""
         return self._own_topics.subscribe(topic, hear, None)
 
     async def start(self) -> None:
@@ -171,10 +171,10 @@ class RedisBus:
         tail.also(self._inbox, self._received, self._own_topics.missed)
         await tail.start()
         with suppress(StoreUnavailable):
-            await self._members.report()  # from now on it can be reached
+            await self._members.report()  # from now on other processes can reach this one
 
     async def ended(self) -> None:
-        """Wait forever: a server that is away comes back."""
+        """Wait forever: the bus does not fail when the server is away, but continues when it is back."""
         await asyncio.Event().wait()
 
     def _missed(self) -> None:
@@ -205,7 +205,7 @@ class RedisBus:
             topics.deliver(topic.decode(errors="replace"), message)
 
     async def close(self) -> None:
-        """Send what waits if the server is there, and leave."""
+        """Send waiting messages if the server can be reached, and leave."""
         tail, self._tail = self._tail, None
         if tail is None:
             return
@@ -218,5 +218,5 @@ class RedisBus:
         try:
             await self._link.send("DEL", self._inbox)
         except StoreUnavailable:
-            pass  # it expires
+            pass  # the inbox expires
         await self._link.close()

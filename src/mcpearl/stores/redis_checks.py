@@ -1,8 +1,8 @@
-"""What a Redis or Valkey server must be before it is trusted with anything.
+"""Checks that a Redis or Valkey server can be relied on before it is used.
 
-A server that would lose what was acknowledged without a word (eviction), is too old, or does not allow
-what is needed is refused. One that keeps nothing on disk is warned about, or refused if the address says
-`durable=1`. A server that does not tell, as some hosted ones, is taken as it is.
+A server is refused if it may silently drop what it acknowledged (eviction), is too old, or does not allow
+the commands that are needed. For a server that keeps nothing on disk a warning is logged; it is refused
+if the address says `durable=1`. Some hosted servers do not report their settings: these are accepted.
 """
 
 import logging
@@ -30,7 +30,7 @@ return 1
 
 
 async def check_server(link: "RedisLink") -> None:
-    """Raise `StoreUnavailable` for a server that cannot be used; warn about one that may lose things."""
+    """Raise `StoreUnavailable` for a server that cannot be used; warn about one that may lose data."""
     await link.send("PING")
     facts = await _facts(link)
     where = link.address.shown
@@ -66,9 +66,9 @@ async def check_server(link: "RedisLink") -> None:
 
 
 async def _facts(link: "RedisLink") -> dict[str, str]:
-    """Return what the server says of itself; nothing where it does not say."""
+    """Return what the server reports about itself; nothing if it does not report."""
     if link.address.kind == "cluster":
-        return {}  # each node has its own; the steps themselves are tried
+        return {}  # each node has its own settings; only the probe tests a cluster
     try:
         reply = await link.send("INFO")
     except StoreUnavailable:

@@ -1,7 +1,7 @@
-"""How many sessions a deployment has, on all machines, without a command for each.
+"""The number of sessions on all machines of a deployment, without a command for each session.
 
-The sessions are in one sorted set by the time they expire. Once a second every process notes there those
-that it began, used or ended, and reads how many there are.
+One sorted set holds the sessions by the time they expire. Once a second every process writes to it the
+sessions that it began, used or ended, and reads how many there are.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 
 EVERY = 1.0
-"""Seconds between two looks at the count."""
-_AT_ONCE = 500  # sessions of one step
+"""Seconds between two updates of the count."""
+_AT_ONCE = 500  # most sessions in one step
 
 _NOTE = Script(
     """
@@ -40,14 +40,14 @@ class SessionCount:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
         self._key = link.key("sessions")
-        # Seconds that each has left; None for one that ended.
+        # Seconds that each changed session has left; None for one that ended.
         self._changed: dict[str, float | None] = {}
-        self._more = 0  # that began here since the last look, less those that ended
+        self._more = 0  # sessions begun here since the last look, minus those that ended
         self._known = 0
 
     @property
     def now(self) -> int:
-        """How many there are, with what began and ended here since the last look."""
+        """How many sessions there are, counting those begun and ended here since the last look."""
         return max(0, self._known + self._more)
 
     def begun(self, digest: str, ttl: float) -> None:
@@ -56,7 +56,7 @@ class SessionCount:
         self._changed[digest] = ttl
 
     def used(self, digest: str, ttl: float) -> None:
-        """Note that a session has some seconds left."""
+        """Note that a session was used and expires `ttl` seconds from now."""
         self._changed[digest] = ttl
 
     def ended(self, digest: str) -> None:
@@ -65,7 +65,7 @@ class SessionCount:
         self._changed[digest] = None
 
     async def run(self) -> None:
-        """Keep the count, until cancelled."""
+        """Update the count until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -74,7 +74,7 @@ class SessionCount:
                 await self._link.until_usable()
 
     async def look(self) -> None:
-        """Note what changed, and read the count."""
+        """Write what changed, and read the count."""
         changed, more = self._changed, self._more
         self._changed = {}
         by_time: dict[float | None, list[str]] = {}

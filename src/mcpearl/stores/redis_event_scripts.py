@@ -1,9 +1,10 @@
 """The steps of the event store on Redis, as scripts.
 
-KEYS are the state of a stream (a hash), its events (a stream whose ids are their numbers), and the names
-of the session's streams. The hash has: `last` (the newest number), `ended`, `read`, `producer` (the
-number of a process), `words` (what ends it if its producer dies), `bytes`, `reader:<process>` for each
-process that reads it, and `seq:<writer>`, the last event of a writer that is there.
+KEYS are the state of a stream (a hash), its events (a Redis stream whose ids are the event numbers), and
+the names of the session's streams. The hash has: `last` (the newest number), `ended` (the writer that
+ended it), `read` (the newest number that was read), `producer` (the number of a process), `words` (events
+that end the stream if its producer dies), `bytes` (of all kept events), `reader:<process>` for each
+process that reads it, and `seq:<writer>` (the sequence number of the writer's last stored event).
 """
 
 from mcpearl.stores.redis_script import Script
@@ -89,8 +90,8 @@ end
 return {last, before, others}
 """
 )
-"""Append events of one process, perhaps with the end; return the newest number, the reader, and the
-newest before. The newest is -1 where the stream was ended by another process."""
+"""Append events of one process, and the end if there is one; return the newest number, the newest before,
+and the other processes that read the stream. The newest is -1 if another process ended the stream."""
 
 ANNOUNCE = Script(
     """
@@ -141,9 +142,10 @@ end
 return replies
 """
 )
-"""Append an announcement to some streams, unless it, or a newer one of the same text, was appended to
-them. For each stream, return the newest number, and whether it is this one; the number is -1 if a key has
-a value that is not ours. A stream has four keys: the fourth has the newest position of each text."""
+"""Append an announcement to some streams, unless it, or a newer one with the same text, was appended to
+them. For each stream, return the newest number, and 1 if the announcement was appended, else 0. The
+number is -1 if a key has a value of another type. A stream has four keys here: the fourth has the newest
+position of each text."""
 
 AFTER = Script(
     _ADD
@@ -175,7 +177,7 @@ local others = reader ~= '0' and readers(reader) or {}
 return {'ok', last, state[2] and 1 or 0, state[3] or 0, entries, others}
 """
 )
-"""Return the events after a position, and become the reader of the stream."""
+"""Return the events after a position, and note the calling process as a reader of the stream."""
 
 READ = Script(
     _ADD
@@ -200,7 +202,7 @@ redis.call('HDEL', KEYS[1], 'reader:' .. ARGV[1])
 return 1
 """
 )
-"""Note that a process reads a stream no more."""
+"""Note that a process no longer reads a stream."""
 
 END_WITH = Script(
     _ADD

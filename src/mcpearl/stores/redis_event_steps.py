@@ -1,4 +1,4 @@
-"""The steps of the event store on Redis as methods: keys and bounds are filled in, replies are values."""
+"""The steps of the event store on Redis as methods that fill in keys and bounds and decode replies."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from mcpearl.stores.redis_sessions import digest_of
 
 MAX_EVENTS = 1000  # kept of one stream
 MAX_BYTES = 8 * 1024 * 1024  # kept of one stream
-MAX_STREAMS = 64  # of one session that are kept; those that have not ended are kept in any case
+MAX_STREAMS = 64  # kept of one session; streams that have not ended are kept in any case
 KEPT_FOR = 3600  # seconds a stream is kept after its last event
-LINGER = 60  # seconds it is kept after it ended and was read whole
-MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are known
+LINGER = 60  # seconds a stream is kept after it ended and was read to its end
+MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are remembered
 
 
 class Found(NamedTuple):
@@ -34,14 +34,14 @@ class Found(NamedTuple):
     last: int
     ended: bool
     producer: int
-    """The process that produces the stream; 0 if that is none."""
+    """The process that produces the stream; 0 if there is none."""
     events: list[StoredEvent]
     readers: list[int]
     """The other processes that read it."""
 
 
 class EventSteps:
-    """The steps, each of which the server takes as a whole.
+    """The steps; the server runs each of them atomically.
 
     Args:
         link: The connection.
@@ -68,21 +68,23 @@ class EventSteps:
         read: int,
         last_words: Sequence[bytes],
     ) -> tuple[int, int, list[int]]:
-        """Append events, unless they are there; return the newest number, that before, and the readers.
+        """Append events; those that are stored already are skipped.
 
         Args:
             session: The id of the session.
             stream: The name of the stream.
             messages: The events.
             process: The number of this process.
-            writer: What `first` counts the events of.
-            first: The number of the first event among those of the writer.
+            writer: Identifies the sequence of events that `first` counts in.
+            first: The sequence number of the first event.
             ends: Whether the stream ends with them.
-            read: How far it was read here.
-            last_words: What ends the stream if this process dies, when it begins; else nothing.
+            read: The newest event that this process has read.
+            last_words: With the first call, the events that end the stream if this process dies; later
+                nothing.
 
         Returns:
-            The newest number is -1 if another process has ended the stream.
+            The newest number, the newest before, and the other processes that read the stream. The
+            newest number is -1 if another process has ended the stream.
         """
         words = [each.decode() for each in last_words]
         last, before, readers = await self._link.run(
@@ -100,20 +102,20 @@ class EventSteps:
     async def announce(
         self, streams: Sequence[tuple[str, str]], message: bytes, position: str
     ) -> list[tuple[int, int]]:
-        """Append an announcement to streams, unless it is there.
+        """Append an announcement to those streams that do not have it.
 
         Args:
             streams: The session and the name of each stream.
             message: The announcement.
-            position: Where it is on the bus; empty if it is not there.
+            position: Its position on the bus; empty if it has none.
 
         Returns:
-            For each stream the newest number, and whether it is new (1 or 0). The number is -1 where the
-            store has something else than a stream.
+            For each stream the newest number, and 1 if the announcement was appended, else 0. The number
+            is -1 where the store has something other than a stream.
         """
         given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, message, position)
         keys = [self._announcing_keys(*stream) for stream in streams]
-        if self._link.address.kind == "cluster":  # where sessions are at different nodes
+        if self._link.address.kind == "cluster":  # where sessions are on different nodes
             runs = [
                 self._link.run(ANNOUNCE, own, (*given, name))
                 for own, (_, name) in zip(keys, streams, strict=True)
@@ -125,7 +127,7 @@ class EventSteps:
         return [(int(last), int(appended)) for last, appended in replies]
 
     def _announcing_keys(self, session: str, stream: str) -> tuple[str, str, str, str]:
-        """Return the keys of a stream, and that of what was announced on it."""
+        """Return the keys of a stream, and the key of the announcements made on it."""
         owned = self._link.key_of(digest_of(session), "")
         return f"{owned}m:{stream}", f"{owned}e:{stream}", f"{owned}streams", f"{owned}a:{stream}"
 
@@ -138,11 +140,11 @@ class EventSteps:
             session: The id of the session.
             stream: The name of the stream.
             position: The number of an event; None for the last that was read.
-            read: How far it was read here.
+            read: The newest event that this process has read.
             reader: The process that reads the stream from now on; 0 for none.
 
         Raises:
-            EventsLost: There is no such stream or event, or it is not kept any more.
+            EventsLost: There is no such stream or event, or it is no longer kept.
         """
         given = ("" if position is None else position, read, reader, KEPT_FOR, stream)
         reply = await self._link.run(AFTER, self.keys(session, stream), given)
@@ -162,7 +164,7 @@ class EventSteps:
         """Append the last words of a process that died, and end its stream."""
         await self._link.run(END_WITH, self.keys(session, stream), (producer, KEPT_FOR))
 
-    # Steps whose outcome nothing waits for
+    # Steps whose outcome is not awaited
 
     def note_read(self, session: str, stream: str, number: int) -> None:
         """Note how far a stream was read."""
@@ -170,12 +172,12 @@ class EventSteps:
         self._post(step, "what was read was not noted")
 
     def leave(self, session: str, stream: str, reader: int, read: int) -> None:
-        """Note that a process reads a stream no more."""
+        """Note that a process no longer reads a stream."""
         step = self._link.run(LEAVE, self.keys(session, stream), (reader, read))
         self._post(step, "a process is still noted as a reader of a stream")
 
     def keep(self, session: str, stream: str) -> None:
-        """Keep a stream from expiring that is read, however quiet it is."""
+        """Keep a stream that is read from expiring, even if no events are appended."""
         for key in self.keys(session, stream):
             step = self._link.send("PEXPIRE", key, KEPT_FOR * 1000)
             self._post(step, "a stream that is read may expire")

@@ -1,4 +1,4 @@
-"""One stream of events as this process knows it: what is to be written, and how far its followers are."""
+"""One stream of events in this process: what is still to be written, and what its followers have."""
 
 import asyncio
 import logging
@@ -35,12 +35,12 @@ class LocalStream:
     def __init__(self, session: str, name: str, writer: str) -> None:
         self.session = session
         self.name = name
-        self.writer = writer  # what the sequence belongs to
+        self.writer = writer  # names this process's sequence of events
         self.followers: tuple[Follower, ...] = ()
-        self.heard: int | None = None  # the newest event that the followers know of
+        self.heard: int | None = None  # the newest event that the followers have
         self.unwritten: list[bytes] = []
-        self.sequence = 0  # of the last event of this process that is written
-        self.ending = False  # nothing may be appended any more
+        self.sequence = 0  # the number of this process's events that are written
+        self.ending = False  # nothing more may be appended
         self.end_written = False
         self.over = False
         self.writing: asyncio.Task[None] | None = None
@@ -53,7 +53,7 @@ class LocalStream:
 
     @property
     def is_busy(self) -> bool:
-        """Whether this process follows the stream, or has something of it to write."""
+        """Whether this process follows the stream, or has something to write to it."""
         return bool(self.followers or self.unwritten or self.writing is not None)
 
     @property
@@ -62,14 +62,14 @@ class LocalStream:
         return bool(self.unwritten) or (self.ending and not self.end_written)
 
     def hand_over(self, number: int, message: bytes) -> None:
-        """Give an event that is stored to the followers, unless they have it."""
+        """Hand a stored event to the followers, unless they have it."""
         if self.heard is None or number > self.heard:
             self.heard = number
             for follower in self.followers:
                 follower.heard(number, message)
 
     def hand_over_written(self, messages: Sequence[bytes], before: int, last: int) -> bool:
-        """Give events that were written together to the followers; False if others came between.
+        """Hand events that were written together to the followers; False if others came between.
 
         Args:
             messages: The events.
@@ -87,7 +87,7 @@ class LocalStream:
         return True
 
     def end(self) -> None:
-        """Tell the followers that nothing follows; if events are looked for, once these are here."""
+        """Tell the followers that the stream has ended; a look in progress does this when it is done."""
         self.ending = True
         if self.looking is not None or self.over:
             return  # the look finds the end
@@ -102,6 +102,6 @@ class LocalStream:
         self.end()
 
     def lost_events(self) -> None:
-        """Go on with what the store has not noted as read: it lost newer events, as a failover may."""
+        """Start over with what the store has: it lost newer events, as may happen in a failover."""
         logger.warning("the store lost events of a stream; its reader goes on with what comes")
         self.heard = self.read = 0

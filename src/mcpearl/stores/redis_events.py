@@ -1,9 +1,9 @@
-"""Events of resumable streams in Redis: any process resumes them, also after their producer died.
+"""Events of resumable streams in Redis: any process can resume them, even after their producer died.
 
-A stream is two keys: its events, and a hash that says how far it is, which processes read it, and which
-one produces it with what last words. Events of one stream are written in order, together as they
-gather, and repeated without harm when a reply was lost. A process that appends to a stream tells the
-others that read it; they look then.
+A stream has two keys: its events, and a hash with the newest number, the processes that read it, its
+producer, and the producer's last words. Events of one stream are written in order and in batches; a
+batch whose reply was lost is written again without harm. A process that appends to a stream notifies the
+other processes that read it, and these then look for new events.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from mcpearl.stores.redis_members import RedisMembers
 logger = logging.getLogger("mcpearl.stores")
 
 MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
-_READ_DELAY = 0.2  # seconds in which what was read is noted
+_READ_DELAY = 0.2  # seconds until the store is told what was read
 _TOPIC = "events"
 
 _Notice = tuple[str, str, int]
@@ -36,8 +36,8 @@ class RedisEventStore:
 
     Args:
         link: The connection.
-        bus: Tells readers of a stream that it has grown.
-        members: Tells which processes live.
+        bus: Notifies readers of a stream that it has grown.
+        members: Knows which processes are alive.
     """
 
     durable = True
@@ -49,8 +49,8 @@ class RedisEventStore:
         self._steps = EventSteps(link)
         self._streams: dict[tuple[str, str], LocalStream] = {}
         self._announcements = Announcements(link, self._steps, self._streams, self._look_soon)
-        self._count = 0  # of the streams so far
-        self._dirty: set[LocalStream] = set()  # read further than is noted
+        self._count = 0  # streams so far; makes the names of writers unique
+        self._dirty: set[LocalStream] = set()  # read further than the store knows
         self._noting: asyncio.TimerHandle | None = None
         self._keeping: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
@@ -58,12 +58,12 @@ class RedisEventStore:
         members.when_dead(self._died)
 
     def start(self) -> None:
-        """Begin to hear of streams that others append to."""
+        """Start to listen for streams that other processes append to."""
         self._stop = self._bus.receive(_TOPIC, self._grown)
         self._keep_read()
 
     def _keep_read(self) -> None:
-        """Keep streams that are read here from expiring, now and then."""
+        """Renew the expiry of streams that are read here, from time to time."""
         loop = asyncio.get_running_loop()
         self._keeping = loop.call_later(KEPT_FOR / 4, self._keep_read)
         for stream in self._streams.values():
@@ -90,7 +90,7 @@ class RedisEventStore:
         self._stream(session, stream).last_words = last_words
 
     def append(self, session: str, stream: str, message: bytes) -> None:
-        """Write an event; it goes to its reader once it is stored."""
+        """Write an event; it goes to the followers once it is stored."""
         found = self._stream(session, stream)
         if found.over or found.ending:
             return
@@ -126,7 +126,7 @@ class RedisEventStore:
             self._settle(stream)
 
     async def _write(self, stream: LocalStream) -> None:
-        """Write what has gathered, in one step, and hand it over or tell its readers."""
+        """Write all waiting events in one step; hand them to followers and notify other readers."""
         messages, ends, heard = list(stream.unwritten), stream.ending, stream.heard
         last, before, readers = await self._steps.append(
             stream.session,
@@ -167,7 +167,7 @@ class RedisEventStore:
     def announce(
         self, session: str, stream: str, message: bytes, position: str | None = None
     ) -> None:
-        """Append an announcement, unless a process has done that."""
+        """Append an announcement, unless another process has done so."""
         self._announcements.add(session, stream, message, position or "")
 
     def leave(self, session: str, stream: str) -> None:
@@ -177,11 +177,11 @@ class RedisEventStore:
     # Reading
 
     def follow(self, session: str, stream: str, follower: Follower) -> None:
-        """Hand what is appended from now on to a follower."""
+        """Hand events that are appended from now on to a follower."""
         self._stream(session, stream).followers += (follower,)
 
     def unfollow(self, session: str, stream: str, follower: Follower) -> None:
-        """Hand over no more; the stream has no reader here."""
+        """Stop handing events to a follower; without followers, stop reading the stream."""
         found = self._streams.get((session, stream))
         if found is None or follower not in found.followers:
             return
@@ -192,7 +192,7 @@ class RedisEventStore:
             self._settle(found)
 
     def stop_reading(self, session: str, stream: str) -> None:
-        """Leave a stream that has no reader here any more; what is appended elsewhere is not heard."""
+        """Stop reading a stream: other processes no longer notify this one when they append to it."""
         found = self._streams.get((session, stream))
         if found is not None and len(found.followers) < 2:  # another endpoint may still read it
             self._leave(found)
@@ -203,7 +203,7 @@ class RedisEventStore:
             self._steps.leave(stream.session, stream.name, self._members.number, stream.read)
 
     def mark_read(self, session: str, stream: str, number: int) -> None:
-        """Note what was read, soon: many notes are one."""
+        """Note what was read, with a short delay so that many notes become one."""
         found = self._stream(session, stream)
         if number <= found.read:
             return
@@ -273,7 +273,7 @@ class RedisEventStore:
             stream.looking = asyncio.get_running_loop().create_task(self._look(stream))
 
     async def _look(self, stream: LocalStream) -> None:
-        """Hand over everything that was appended since, by whatever process."""
+        """Hand over everything that was appended since, by any process."""
         try:
             while True:
                 found = await self._steps.after(stream.session, stream.name, stream.heard or None)
@@ -283,7 +283,8 @@ class RedisEventStore:
                 if found.last <= (stream.heard or 0):
                     break
         except EventsLost:
-            ended = bool(stream.producer)  # then its outcome is lost; others go on with what comes
+            # The outcome of a producer is lost; a stream without a producer goes on.
+            ended = bool(stream.producer)
             stream.lost_events()
         except StoreUnavailable:
             ended = False
@@ -325,7 +326,7 @@ class RedisEventStore:
         self._steps.forget(session)
 
     async def close(self) -> None:
-        """Write what waits if the server is there, and let go of the streams."""
+        """Write what waits if the server can be reached, and drop all streams."""
         if self._stop is not None:
             self._stop()
             self._stop = None

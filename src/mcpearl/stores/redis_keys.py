@@ -1,8 +1,8 @@
 """Keys that the processes of a deployment agree on through their store.
 
-The first process makes a key, and all others find it. It is stored wrapped with a key that is derived
-from the password of the store, so that a copy of the data alone opens nothing. A store without a
-password has it as it is: then everything that can read the store can read what the key seals.
+The first process makes a key, and all others find it. It is stored encrypted with a key that is derived
+from the password of the store, so that a copy of the data alone opens nothing. If the store has no
+password, the key is stored in clear: any program that can read the store can read what the key seals.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _KEY = 32
 _SALT = 16
 _NONCE = 12
 _WRAPPED, _PLAIN = b"wrapped", b"plain"
-_YEAR = 365 * 86_400 * 1000  # milliseconds; every process that lives puts it off
+_YEAR = 365 * 86_400 * 1000  # milliseconds; live processes extend it
 
 _AGREE = Script(
     """
@@ -35,10 +35,10 @@ return found
 
 
 async def agreed_keys(link: RedisLink) -> list[bytes]:
-    """Return the keys of the deployment, which are made if there are none.
+    """Return the keys of the deployment; make one if there are none.
 
     Raises:
-        StoreUnavailable: The store is away, or has a key that this password does not open.
+        StoreUnavailable: The store cannot be reached, or its key does not open with this password.
     """
     password, where = link.address.password, link.address.shown
     salt, key = clock.random_bytes(_SALT), clock.random_bytes(_KEY)
@@ -62,7 +62,7 @@ async def agreed_keys(link: RedisLink) -> list[bytes]:
 
 
 def _derived(password: str, salt: bytes) -> bytes:
-    """Return the key that wraps; it takes a while, on purpose."""
+    """Return the wrapping key. Deriving it is slow on purpose."""
     return hashlib.scrypt(password.encode(), salt=salt, n=1 << 14, r=8, p=1, dklen=_KEY)
 
 

@@ -1,7 +1,7 @@
-"""The one connection of a process to Redis or Valkey, and everything the stores need of it.
+"""The connection of a process to Redis or Valkey, which all of its stores share.
 
-Commands of one turn of the event loop leave together, and while some are on their way the next ones
-gather: so they arrive in the order in which they were given, and many cost little more than one. A
+Commands of one turn of the event loop are sent together, and while their replies are awaited the next
+ones queue up. So commands arrive in the order they were made, and many cost little more than one. A
 command is never repeated here, since it may have been carried out although its reply was lost.
 
 When the server cannot be reached, commands fail at once with `StoreUnavailable` until the next attempt
@@ -32,9 +32,9 @@ RECONNECTS = Backoff(delays=doubling(0.1, 5.0))
 """Delays before attempts to reach a server that is away."""
 TIMEOUT = 5.0  # seconds a reply may take
 MAX_WAITING = 100_000  # commands that may wait to be sent
-_REFUSED_DELAY = 0.5  # seconds until a step is tried again that the server refused
-_STEADY = 10.0  # seconds between two failures of the watch at least
-_AT_ONCE = 1000  # commands that leave together at most
+_REFUSED_DELAY = 0.5  # seconds until a step that the server refused is tried again
+_STEADY = 10.0  # least seconds between two failures of the watch
+_AT_ONCE = 1000  # most commands that are sent together
 _DENIED = (
     "Authentication",
     "username-password",
@@ -67,7 +67,7 @@ class RedisLink:
         self._up: asyncio.Event | None = None  # set while the server can be reached
         self._lost_at = -_STEADY  # when the watch last failed, in the loop's time
         self._loaded: set[str] = set()  # scripts the server knows
-        self._denied = False  # the server was reached, and does not let this process in
+        self._denied = False  # the server was reached, but denied access
         self.checked = False
         self.sent = 0
         """Commands sent since the start."""
@@ -79,18 +79,18 @@ class RedisLink:
         return f"{{{self.prefix}}}:{':'.join(parts)}"
 
     def key_of(self, owner: str, *parts: str) -> str:
-        """Return a key of one owner, such as a session; all of its keys are at one node."""
+        """Return a key of one owner, such as a session; all keys of an owner are on one node."""
         return f"{self.prefix}:{{{owner}}}:{':'.join(parts)}"
 
     # Life
 
     async def start(self) -> None:
-        """Connect and check that the server can be used; one that is away may come later.
+        """Connect, and check that the server can be used. A server that cannot be reached may come later.
 
         The stores of a process share the link: it is closed when all that started it have closed it.
 
         Raises:
-            StoreUnavailable: The server was reached and cannot be used, in words.
+            StoreUnavailable: The server was reached but cannot be used; the text says why.
         """
         self._holders += 1
         if self._client is not None:
@@ -112,12 +112,12 @@ class RedisLink:
             logger.error("%s; what needs the store is refused until it can be reached", error)
 
     async def check(self) -> None:
-        """Look whether the server can be used, once it is reached."""
+        """Check that the server can be used."""
         await check_server(self)
         self.checked = True
 
     async def close(self) -> None:
-        """Send what waits, and disconnect, unless another store of the process goes on."""
+        """Send waiting commands and disconnect, unless another store of the process uses the link."""
         self._holders -= 1
         if self._holders > 0 or self._client is None:
             return
@@ -134,15 +134,15 @@ class RedisLink:
         return self._up is not None and self._up.is_set()
 
     def reader(self, patience: float) -> "Redis | RedisCluster":
-        """Return a client of its own, for reads that wait.
+        """Return a separate client for reads that block.
 
         Args:
-            patience: Seconds such a read may take.
+            patience: Seconds such a read may block.
         """
         return self.address.client(patience + TIMEOUT)
 
     async def watch(self) -> None:
-        """Run while the server can be reached. It fails when the server is lost, as a supervised part."""
+        """Run while the server can be reached; fail when it is lost, for the supervisor to see."""
         loop = asyncio.get_running_loop()
         if self._down is None:
             self._down = asyncio.Event()
@@ -158,7 +158,7 @@ class RedisLink:
         raise self._away()
 
     async def until_up(self) -> None:
-        """Wait until the server can be reached, asking it now and then."""
+        """Wait until the server can be reached, trying it again and again."""
         while not self.is_up:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(max(0.0, self._again_at - loop.time()))
@@ -190,7 +190,7 @@ class RedisLink:
         return self._enqueue(command, None)
 
     def post(self, future: "asyncio.Future[Any]", what: str) -> None:
-        """Let a command go its way; a failure is logged."""
+        """Do not wait for a command; log a failure of it."""
 
         def done(future: "asyncio.Future[Any]") -> None:
             if not future.cancelled() and future.exception() is not None:
@@ -230,7 +230,7 @@ class RedisLink:
             await self._load(command for _, command in batch)
             replies = await self._replies([command for _, command in batch])
             unknown = [n for n, reply in enumerate(replies) if _is_unknown_script(reply)]
-            if unknown:  # another server has taken over, or an operator made it forget them
+            if unknown:  # another server has taken over, or an operator flushed the scripts
                 self._loaded.clear()
                 again = await self._replies([_whole(batch[n][1]) for n in unknown])
                 for number, reply in zip(unknown, again, strict=True):
@@ -252,7 +252,7 @@ class RedisLink:
                 future.set_result(reply)
 
     async def _load(self, commands: Iterable[Command]) -> None:
-        """Have the server know the scripts before they are run: commands must not overtake them."""
+        """Load the scripts that the server does not know yet, before the commands that run them."""
         named = {str(command[1]) for command in commands if command[0] == "EVALSHA"}
         for digest in named - self._loaded:
             assert self._client is not None
@@ -307,7 +307,7 @@ class RedisLink:
         text = str(error) or type(error).__name__
         kind = type(error).__name__
         if kind in ("ReadOnlyError", "MasterDownError") or text.startswith("READONLY"):
-            # It was the master: the next connection goes to the one that is.
+            # This server is no longer the master: the next connection goes to the new one.
             pool = getattr(self._client, "connection_pool", None)
             if pool is not None:
                 asyncio.get_running_loop().create_task(pool.disconnect())
@@ -318,7 +318,7 @@ class RedisLink:
 
 
 async def exchanged(client: Any, commands: list[Command]) -> list[Any]:
-    """Send commands in one piece, and return their replies; an error the server replied is one, too.
+    """Send commands together, and return their replies; an error reply is returned, not raised.
 
     A pipeline of redis-py does the same in Python, at three times the cost.
     """
@@ -338,14 +338,13 @@ async def exchanged(client: Any, commands: list[Command]) -> list[Any]:
                 replies.append(error)
     finally:
         if len(replies) < len(commands):
-            await connection.disconnect(
-                nowait=True
-            )  # what it still has to say is not the next reply
+            # Replies still outstanding must not be taken for those of the next commands.
+            await connection.disconnect(nowait=True)
         await pool.release(connection)
     return replies
 
 
-_SCRIPTS: dict[str, Script] = {}  # those that were run, by digest
+_SCRIPTS: dict[str, Script] = {}  # scripts that were run, by digest
 
 
 def _is_unknown_script(reply: Any) -> bool:
@@ -353,5 +352,5 @@ def _is_unknown_script(reply: Any) -> bool:
 
 
 def _whole(command: Command) -> Command:
-    """Return the command that brings its script along."""
+    """Return the command with the text of its script in place of the digest."""
     return ("EVAL", _SCRIPTS[str(command[1])].text, *command[2:])

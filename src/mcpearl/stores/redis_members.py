@@ -1,7 +1,6 @@
-"""The processes of a deployment: each has a number, and a lease that says that it lives.
+"""The processes of a deployment: each has a number, and a lease that shows it is alive.
 
-Numbers are made up at random and never used again, so that what is addressed to a dead process reaches
-no other.
+Numbers are random and never used again, so that a message to a dead process reaches no other process.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from mcpearl.stores.redis_script import Script
 
 logger = logging.getLogger("mcpearl.stores")
 
-LEASE = 10.0  # seconds after which a process that does not report is dead
+LEASE = 10.0  # seconds after which a process that does not report counts as dead
 NUMBER_BITS = 28
 _EVERY = LEASE / 3
 
@@ -61,7 +60,7 @@ class DeployedProcess(Struct, frozen=True):
 
 
 class RedisMembers:
-    """This process among the others.
+    """The processes of the deployment, and this one among them.
 
     Args:
         link: The connection.
@@ -77,7 +76,7 @@ class RedisMembers:
         self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
 
     def join(self) -> None:
-        """Become a new process: take a number that no other has."""
+        """Take a new number, as a process that has just started."""
         self.number = int.from_bytes(clock.random_bytes(4), "big") % (1 << NUMBER_BITS) or 1
         self._alive = set()
 
@@ -86,7 +85,7 @@ class RedisMembers:
         self._when_dead.append(hear)
 
     async def run(self) -> None:
-        """Report that this process lives, until cancelled."""
+        """Report that this process is alive, until cancelled."""
         try:
             while True:
                 try:
@@ -101,7 +100,7 @@ class RedisMembers:
             )
 
     async def report(self) -> None:
-        """Renew the lease of this process, and see which others live."""
+        """Renew the lease of this process, and see which others are alive."""
         me = DeployedProcess(self.number, socket.gethostname(), os.getpid(), clock.now())
         held, members = await self._link.run(
             _REPORT, self._keys, (self.number, LEASE, msgspec.json.encode(me))
@@ -110,14 +109,14 @@ class RedisMembers:
             self._patient_until = clock.monotonic() + LEASE
         alive = {int(number) for number in members if number.isdigit()}
         if clock.monotonic() < self._patient_until:
-            alive |= self._alive  # the store was away: those that live report soon
+            alive |= self._alive  # the store was away: live processes report soon
         dead, self._alive = self._alive - alive - {self.number}, alive
         for number in dead:
             for hear in list(self._when_dead):
                 hear(number)
 
     async def is_alive(self, number: int) -> bool:
-        """Whether a process lives, as far as the others know."""
+        """Whether a process is alive, as far as the store knows."""
         if number == self.number:
             return True
         found = await self._link.send("ZSCORE", self._keys[0], number)
@@ -128,11 +127,11 @@ class RedisMembers:
 
     @property
     def key(self) -> str:
-        """Where the numbers of all processes are, a sorted set."""
+        """The key of the sorted set with the numbers of all processes."""
         return self._keys[0]
 
     async def all(self) -> list[DeployedProcess]:
-        """Return the processes that live."""
+        """Return the processes that are alive."""
         found = await self._link.send("HVALS", self._keys[1])
         members = []
         for info in found:

@@ -1,6 +1,6 @@
 """Names that all machines of a deployment share, each held by a lease.
 
-A name is held as long as its owner's process lives and the owner has not let go of it. The leases of a
+A name is held as long as its owner's process is alive and the owner has not released it. The leases of a
 process are renewed together; those of a dead process lapse.
 """
 
@@ -42,13 +42,13 @@ return redis.call('DEL', KEYS[1])
 
 
 class RedisNames:
-    """A `Directory` of all machines.
+    """A `Directory` for all machines.
 
     Args:
         link: The connection.
-        members: Tells the number of this process.
-        tasks: Knows which machine runs a task, whose name is `("task", id)`.
-        machine: What this machine is called; its host name by default.
+        members: Knows the number of this process.
+        tasks: Knows which machine runs a task. The name of a task is `("task", id)`.
+        machine: The name of this machine; its host name by default.
     """
 
     def __init__(
@@ -69,11 +69,12 @@ class RedisNames:
 
         Args:
             name: Text, a number, or a tuple of such.
-            owner: A task, which goes when it is done; or anything else, until `let_go`.
+            owner: An asyncio task, which holds the name until it is done; or any other object, which
+                holds it until `let_go`.
 
         Raises:
             NameTaken: Another owner holds it.
-            StoreUnavailable: The store is away.
+            StoreUnavailable: The store cannot be reached, or this process holds too many names.
         """
         holder = self._owners.get(name)
         if holder is not None and holder is not owner:
@@ -93,7 +94,7 @@ class RedisNames:
             owner.add_done_callback(self.let_go)
 
     async def _renew(self, name: Hashable) -> str | None:
-        """Take or extend a lease; return the machine of another holder."""
+        """Take or extend a lease; return the machine of the holder if another process has it."""
         given = (self._members.number, self._machine, int(LEASE * 1000), repr(name)[:_SHOWN])
         held = await self._link.run(_CLAIM, [self._key(name)], given)
         return None if not held else held[1].decode(errors="replace")
@@ -110,10 +111,10 @@ class RedisNames:
         return None if found is None else found.decode(errors="replace")
 
     def let_go(self, owner: Any) -> None:
-        """Give up every name of an owner.
+        """Release every name of an owner.
 
         Args:
-            owner: The owner; one that has nothing is passed over.
+            owner: The owner; nothing happens if it has no names.
         """
         for name in [name for name, each in self._owners.items() if each is owner]:
             del self._owners[name]

@@ -83,6 +83,6 @@ async def _deployment(address: str, prefix: str, keys: list[str]) -> Deployment:
 async def _name(link: RedisLink, key: str) -> HeldName | None:
     fields: list[Any] = await link.send("HMGET", key, "name", "machine", "process")
     if None in fields:
-        return None  # it was given up meanwhile
+        return None  # it was released meanwhile
     name, machine, process = (bytes(each).decode(errors="replace") for each in fields)
     return HeldName(name, machine, int(process) if process.isdigit() else 0)

@@ -1,4 +1,4 @@
-"""Used DPoP proofs in Redis: one that was shown to one machine is refused by all."""
+"""Used DPoP proofs in Redis: a proof that was used at one machine is refused by all."""
 
 from hashlib import blake2b
 from math import ceil
@@ -7,7 +7,7 @@ from mcpearl.stores.redis_link import RedisLink
 
 
 class RedisProofStore:
-    """A `ProofStore` of a whole deployment.
+    """A `ProofStore` for a whole deployment.
 
     Args:
         link: The connection.

@@ -1,4 +1,4 @@
-"""Rates in Redis: one figure for each key, the time at which it will have used nothing."""
+"""Rates in Redis: for each key one number, the time at which its rate is unused again."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -6,7 +6,7 @@ from hashlib import blake2b
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 
-_AT_ONCE = 500  # keys of one step
+_AT_ONCE = 500  # most keys in one step
 
 _SPEND = Script(
     """
@@ -23,7 +23,7 @@ return owed
 
 
 class RedisRateStore:
-    """A `RateStore` of a whole deployment.
+    """A `RateStore` for a whole deployment.
 
     Args:
         link: The connection.

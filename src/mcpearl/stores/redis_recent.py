@@ -1,7 +1,7 @@
-"""What was published on a bus lately, for processes that meet a session after a message to its client.
+"""Recent messages of a bus, for a process that loads a session after they were published.
 
-The newest position of each content is kept in memory as messages are heard. What was published before the
-process joined is read from the store once, when it is first asked for.
+The newest position of each content (topic and message) is kept in memory as messages are heard. Messages
+published before the process joined are read from the store once, when they are first needed.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from mcpearl.stores.bus import Stored
 from mcpearl.stores.redis_link import RedisLink
 
 MOST = 10_000  # contents that are remembered
-REACH = 3000.0  # seconds that are looked back at most; announcements are known for longer
+REACH = 3000.0  # most seconds to look back; streams remember announcements for longer
 
 _Content = tuple[str, bytes]  # topic and message
 
@@ -22,8 +22,8 @@ class Recent:
 
     Args:
         link: The connection.
-        key: The stream of the bus.
-        topics: What is remembered.
+        key: The key of the stream of the bus.
+        topics: The topics whose messages are remembered.
     """
 
     def __init__(self, link: RedisLink, key: str, topics: Container[str]) -> None:
@@ -50,7 +50,7 @@ class Recent:
         self._known_from = max(self._known_from or "", newest)
 
     async def since(self, time: float) -> list[tuple[str, Stored]] | None:
-        """Return the contents published since a time, or None if that is not known any more."""
+        """Return the contents published since a time, or None if that is no longer known."""
         if self._known_from is None and self._from_start:
             await self._look_back()
         after = at_time(max(time, clock.now() - REACH))
@@ -76,7 +76,7 @@ class Recent:
                 self.heard(name, message, position_of(id))
         if len(entries or ()) == MOST:
             known_from = position_of(entries[-1][0])
-        for (topic_heard, message_heard), position in heard.items():  # meanwhile
+        for (topic_heard, message_heard), position in heard.items():  # since the process joined
             self.heard(topic_heard, message_heard, position)
         self._known_from = max(self._known_from or "", known_from)
 
@@ -88,11 +88,11 @@ def pairs(fields: list[bytes] | None) -> dict[bytes, bytes]:
 
 
 def position_of(id: bytes) -> str:
-    """Return the id of an entry as a text that compares in its order."""
+    """Return the id of an entry as text that sorts in the order of the entries."""
     time, _, number = id.decode().partition("-")
     return f"{int(time):015d}-{int(number or 0):010d}"
 
 
 def at_time(time: float) -> str:
-    """Return the first position of a time."""
+    """Return the lowest position at a time."""
     return f"{max(0, int(time * 1000)):015d}-"

@@ -1,4 +1,4 @@
-"""Scripts that Redis runs as one step."""
+"""Lua scripts, which Redis runs atomically."""
 
 from hashlib import sha1
 
@@ -14,15 +14,15 @@ local function keep(key, seconds)
     if redis.call('PTTL', key) < wanted then redis.call('PEXPIRE', key, wanted) end
 end
 """
-"""Functions that scripts begin with: the time (the server's, unless a test gives another), a number as
-text that loses nothing, and an expiry that is only ever moved back."""
+"""Functions that every script can call: the time (the server's, unless a test passes another), a number
+as text without loss of precision, and an expiry that is only ever extended."""
 
 
 class Script:
-    """A step that the server takes as a whole.
+    """A step that the server runs atomically.
 
     Args:
-        text: The step, in Lua. The functions of `NOW` stand before it.
+        text: The step, in Lua. The functions of `NOW` are put before it.
     """
 
     __slots__ = ("digest", "text")

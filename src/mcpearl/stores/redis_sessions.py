@@ -1,9 +1,9 @@
-"""Sessions over many machines: what never changes is sealed into the id, the rest is in Redis.
+"""Sessions shared by many machines: what never changes is sealed into the id, the rest is in Redis.
 
-An id that this deployment did not make is refused without asking the store. A session that was just
-begun has nothing in the store at all; its record is written when the client is ready, subscribes or
-sets its log level, and other processes that have the session are told. A session that was ended is
-remembered for as long as its id alone would bring it back.
+An id that this deployment did not make is refused without asking the store. A session that has just begun
+has nothing in the store yet; its record is written when the client is ready, subscribes or sets its log
+level, and other processes that have the session are told. An ended session is remembered for as long as
+its id alone would bring it back.
 """
 
 import logging
@@ -31,8 +31,8 @@ from mcpearl.types.capabilities import ClientCapabilities
 
 logger = logging.getLogger("mcpearl.stores")
 
-MAX_ID = 2048  # characters of an id; facts that take more are stored
-YOUNG = 180.0  # seconds in which a session that is not in the store may have begun just now
+MAX_ID = 2048  # characters of an id; facts that need more are stored
+YOUNG = 180.0  # seconds for which a new session may exist without being in the store
 _ENDED = -1  # the revision of a session that was ended while it was young
 _SKEW = 2.0  # seconds by which the clocks of the nodes of a cluster may differ
 _TOPIC = "sessions"
@@ -94,7 +94,7 @@ return 1
 
 
 class _Facts(Struct, array_like=True, frozen=True, gc=False):
-    """What never changes in a session."""
+    """The part of a session that never changes."""
 
     began: float
     identity: Identity
@@ -102,13 +102,13 @@ class _Facts(Struct, array_like=True, frozen=True, gc=False):
     client: Implementation | None
     capabilities: ClientCapabilities
     whole: bool = True
-    """False if client and capabilities take too much room for an id."""
+    """False if client and capabilities are too large for an id."""
     member: int = 0
-    """The number of the process at which it began."""
+    """The number of the process in which the session began."""
 
 
 class _Changing(Struct, array_like=True, frozen=True, gc=False):
-    """What is stored of a session."""
+    """The part of a session that is stored."""
 
     log_level: str | None
     ready: bool
@@ -117,16 +117,16 @@ class _Changing(Struct, array_like=True, frozen=True, gc=False):
     capabilities: ClientCapabilities | None = None
 
 
-_NOTHING = _Changing(None, False, ())  # of a session that has just begun
+_NOTHING = _Changing(None, False, ())  # for a session that has just begun
 
 
 class _SessionNotice(Struct, array_like=True, frozen=True):
-    """What other processes hear of a change."""
+    """What other processes are told about a change."""
 
     id: str
     revision: int
     changing: _Changing | None = None
-    """None if it is too much for the bus: the receiver looks."""
+    """None if it is too large for the bus; the receiver then acts as if it had missed changes."""
 
 
 class RedisSessionStore:
@@ -135,7 +135,7 @@ class RedisSessionStore:
     Args:
         link: The connection.
         bus: Carries changes to other processes.
-        now: The time of expiry; the server's own by default.
+        now: Returns the time that expiry is measured by; by default the server's clock is used.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class RedisSessionStore:
         self._now = now
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
-        self._newest: tuple[str, _Facts] | None = None  # what was sealed last, which is saved next
+        self._newest: tuple[str, _Facts] | None = None  # sealed last, and likely saved next
         self._watchers: list[Changed] = []  # the endpoints of this process
         self.counted = SessionCount(link)
         """The sessions of all machines."""
@@ -158,7 +158,7 @@ class RedisSessionStore:
     # Ids
 
     def new_id(self, record: SessionRecord) -> str:
-        """Return an id that has the facts of a session in it, sealed."""
+        """Return an id with the facts of a session sealed into it."""
         state = record.state
         facts = _Facts(
             clock.now(),
@@ -217,7 +217,7 @@ class RedisSessionStore:
     # Records
 
     async def load(self, id: str) -> SessionRecord | None:
-        """Return a session that began at whatever process."""
+        """Return a session, whichever process it began in."""
         facts = self._open(id)
         if facts is None:
             return None
@@ -238,7 +238,7 @@ class RedisSessionStore:
             raise foreign from None
 
     async def save(self, record: SessionRecord, ttl: float) -> bool:
-        """Write what changes in a session, if its revision follows the stored one."""
+        """Write the changing part of a session if its revision follows the stored one."""
         newest = self._newest
         if newest is not None and newest[0] == record.id:
             facts: _Facts | None = newest[1]
@@ -255,7 +255,7 @@ class RedisSessionStore:
         hearer = self._hearer(record, facts)
         tells = hearer is not None
         message = _message(_SessionNotice(record.id, record.revision, changing)) if tells else b""
-        if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
+        if tells and self._link.address.kind != "cluster":  # a cluster has the keys on two nodes
             keys.append(self._bus.key if not hearer else self._bus.inbox_of(hearer))
             given += self._bus.entry(_TOPIC, message)
         saved = await self._link.run(_SAVE, keys, given)
@@ -270,14 +270,14 @@ class RedisSessionStore:
         return bool(saved)
 
     def _hearer(self, record: SessionRecord, facts: _Facts) -> int | None:
-        """Return the process to tell of a change; 0 for all of them, None if no other has the session."""
+        """Return the process to tell about a change; 0 for all, None if no other has the session."""
         if record.revision > 2:
             return 0
         return None if facts.member in (0, self._bus.number) else facts.member
 
     async def missed(self, record: SessionRecord) -> list[Missed] | None:
-        """Return what was announced since a session was saved, at whatever process."""
-        margin = _SKEW if self._link.address.kind == "cluster" else 0.0  # of the clocks of nodes
+        """Return what any process announced since a session was saved."""
+        margin = _SKEW if self._link.address.kind == "cluster" else 0.0  # clocks of nodes differ
         found = await self._bus.since(record.since - margin)
         if found is None:
             return None
@@ -302,13 +302,13 @@ class RedisSessionStore:
         await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
 
     def _tell_endpoints(self, id: str, record: SessionRecord | None) -> None:
-        """Tell the endpoints of this process of a change that one of them made."""
+        """Tell the endpoints of this process about a change that one of them made."""
         if len(self._watchers) > 1:
             for hear in list(self._watchers):
                 hear(id, record)
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
-        """Hear of sessions that other processes changed or ended."""
+        """Call a function for each session that another process changed or ended."""
 
         def heard(message: bytes) -> None:
             notice = msgspec.msgpack.decode(message, type=_SessionNotice)
@@ -341,12 +341,15 @@ def _message(notice: _SessionNotice) -> bytes:
 
 
 def digest_of(id: str) -> str:
-    """Return a short name for a session, for its keys: an id in the store would let its reader in."""
+    """Return a digest of a session id, for use in keys.
+
+    The id itself must not be in the store: whatever reads it there could use the session.
+    """
     return blake2b(id.encode(), digest_size=16).hexdigest()
 
 
 def _is_young(facts: _Facts) -> bool:
-    """Whether a session may have begun just now; the clocks of machines differ."""
+    """Whether a session may be too new to be in the store. The clocks of machines may differ."""
     return abs(clock.now() - facts.began) < YOUNG
 
 

@@ -1,4 +1,4 @@
-"""State of sessions and principals in Redis: a hash for each owner, for every process."""
+"""State of sessions and principals in Redis: one hash per owner, which all processes share."""
 
 from hashlib import blake2b
 
@@ -7,9 +7,9 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 
 MAX_OWNER = 1024 * 1024  # bytes that one owner may hold
-IDLE = 3600  # seconds after which the state of an owner that was not used is gone
-_ENTRY = 100  # bytes that an entry takes beside its key and value, about
-_VALUE = "v:"  # what fields of values begin with; `size` has the bytes of all
+IDLE = 3600  # seconds after which the unused state of an owner is dropped
+_ENTRY = 100  # approximate bytes of an entry in addition to its key and value
+_VALUE = "v:"  # prefix of fields that hold values; the field `size` has the bytes of all
 
 _GET = Script(
     """
@@ -43,7 +43,7 @@ return 1
 
 
 class RedisStateStore:
-    """A `StateStore` of a whole deployment.
+    """A `StateStore` for a whole deployment.
 
     Args:
         link: The connection.
@@ -78,13 +78,13 @@ class RedisStateStore:
         return bool(await self._link.run(_DELETE, self._keys(owner), (_field(key), _ENTRY)))
 
     async def keys(self, owner: str) -> list[str]:
-        """Return the keys that an owner has values under."""
+        """Return the keys of an owner's values."""
         found = [bytes(each) for each in await self._link.send("HKEYS", *self._keys(owner))]
         names = [each.decode(errors="surrogatepass") for each in found]
         return [name.removeprefix(_VALUE) for name in names if name.startswith(_VALUE)]
 
     async def clear(self, owner: str) -> None:
-        """Remove everything of an owner."""
+        """Remove all values of an owner."""
         await self._link.send("DEL", *self._keys(owner))
 
 

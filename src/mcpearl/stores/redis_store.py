@@ -20,7 +20,7 @@ from mcpearl.stores.redis_tasks import RedisTaskStore
 
 
 class RedisRelay:
-    """The way to other processes, over their streams."""
+    """Sends messages to other processes through their streams."""
 
     def __init__(self, bus: RedisBus, members: RedisMembers) -> None:
         self._bus = bus
@@ -37,11 +37,11 @@ class RedisRelay:
         await self._bus.pass_to(number, topic, message)
 
     async def spread(self, topic: str, message: bytes) -> None:
-        """Add a message to the stream of all."""
+        """Add a message to the stream that all processes read."""
         await self._bus.spread(topic, message)
 
     def receive(self, topic: str, hear: Hear) -> Unsubscribe:
-        """Hear both."""
+        """Subscribe to messages to this process and to messages to all."""
         ends = (self._bus.receive(topic, hear), self._bus.subscribe(topic, hear))
         receivers = self._receivers.setdefault(topic, [])
         receivers.append(hear)
@@ -63,7 +63,7 @@ class RedisStore:
 
     Args:
         address: Where it is; see `redis_address`.
-        name: The name of the server, which keys begin with unless the address has a `prefix`.
+        name: The name of the server. All keys begin with it, unless the address has a `prefix`.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -101,7 +101,7 @@ class RedisStore:
             await self.link.close()
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
-        """Return the watch over the connection, and what renews leases."""
+        """Return the watch over the connection, the renewal of leases, and the count of sessions."""
         return {
             "store": self.link.watch,
             "members": self.members.run,
@@ -110,6 +110,6 @@ class RedisStore:
         }
 
     async def close(self) -> None:
-        """Write what waits, and disconnect."""
+        """Write waiting events, and disconnect."""
         await self.events.close()
         await self.link.close()

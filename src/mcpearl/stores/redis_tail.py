@@ -1,7 +1,7 @@
-"""Reading streams of Redis as they grow, from a position, over every cut of the connection.
+"""Reads Redis streams as they grow, and continues after the connection was cut.
 
-A reader that comes back continues where it was. If what it had not read is gone by then (trimmed, or lost
-with the server), it says so: `missed`.
+After a cut, reading continues where it stopped. If entries that were not read yet are gone by then
+(trimmed, or lost with the server), `missed` is called.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from mcpearl.stores.redis_link import RECONNECTS, RedisLink
 
 logger = logging.getLogger("mcpearl.stores")
 
-_BLOCK = 5.0  # seconds one read waits
-_AT_ONCE = 500  # entries of one read
+_BLOCK = 5.0  # seconds one read blocks
+_AT_ONCE = 500  # most entries of one read
 _START = b"0-0"
 
 Entry = Mapping[bytes, bytes]
@@ -36,11 +36,11 @@ class _Followed:
 
 
 class Tail:
-    """Hands over what is added to streams of the deployment from now on.
+    """Calls functions with the entries that are added to streams from now on.
 
     Args:
         link: The connection.
-        key: The stream.
+        key: The key of the stream.
         hear: Called with each entry and its id.
         missed: Called when entries may have been lost, before the next one is handed over.
     """
@@ -57,20 +57,20 @@ class Tail:
         self._streams.append(_Followed(key, hear, missed))
 
     async def start(self) -> None:
-        """Begin to read: what is added after this returns is heard."""
+        """Start reading. Entries that are added after this returns are handed over."""
         for stream in self._streams:
             stream.position = None
             try:
                 stream.position = await self._newest(stream.key)
             except StoreUnavailable:
-                break  # read as soon as the server is there
+                break  # reading starts once the server can be reached
         self._reading = asyncio.get_running_loop().create_task(self._read_forever())
 
     async def close(self) -> None:
         """Stop reading."""
         reading, self._reading = self._reading, None
         while reading is not None and not reading.done():
-            reading.cancel()  # the client loses one that comes together with a reply
+            reading.cancel()  # redis-py loses a cancellation that comes together with a reply
             await asyncio.wait([reading], timeout=0.1)
 
     async def _newest(self, key: str) -> bytes:
@@ -94,7 +94,7 @@ class Tail:
             await asyncio.sleep(retries.next_delay())
 
     async def _catch_up(self) -> None:
-        """Find out for each stream whether the next entry it has is the next one."""
+        """Find out for each stream whether entries that were not read yet are gone."""
         for stream in self._streams:
             if stream.position is None:
                 stream.position = await self._newest(stream.key)
@@ -103,7 +103,7 @@ class Tail:
                 stream.missed()
 
     async def _has(self, stream: _Followed) -> bool:
-        """Whether the entry that was read last is still there, and so all that follow it."""
+        """Whether the entry that was read last is still there, and therefore all that follow it."""
         position = stream.position or _START
         return bool(await self._link.send("XRANGE", stream.key, position, position))
 

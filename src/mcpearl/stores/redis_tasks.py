@@ -1,8 +1,8 @@
 """Tasks in Redis or Valkey: they survive every process, and all machines share them.
 
-A task is a hash: the record as its writer packed it, and beside it what the store alone decides. Sorted
+A task is a hash: the record as its writer encoded it, and the fields that only the store sets. Sorted
 sets say which tasks need a worker, when each expires, and which belong to an owner. Every change is one
-script, which also adds a line to a stream that all processes read.
+script, which also adds an entry to a stream that all processes read.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ _FIELDS = (
 )
 _FOUND = "redis.call('HMGET', KEYS[1], " + ", ".join(f"'{name}'" for name in _FIELDS) + ")"
 
-# Each begins with KEYS: the task, then the sets; ARGV: the time if a test gives it, the writer, the id.
+# KEYS of each script begin with the task, then the sets; ARGV with the time (if a test passes one), the
+# writer, and the id.
 _BEGIN = """
 local now, writer, id = time_of(ARGV[1]), ARGV[2], ARGV[3]
 local function found()
@@ -191,9 +192,10 @@ class RedisTaskStore:
 
     Args:
         link: The connection.
-        max_tasks: How many tasks there may be.
-        max_per_owner: How many of them may belong to one identity.
-        now: The time of leases and expiry; the server's own by default.
+        max_tasks: The most tasks the store keeps.
+        max_per_owner: The most tasks of one identity.
+        now: Returns the time that leases and expiry are measured by; by default the server's clock is
+            used.
     """
 
     durable = True
@@ -209,10 +211,10 @@ class RedisTaskStore:
         self._max = max_tasks
         self._max_per_owner = max_per_owner
         self._now = now
-        self._writer = ""  # of this process; made anew with each start
+        self._writer = ""  # marks the changes of this process; new with each start
         self._hearers: list[tuple[Hear, Callable[[], bool], Callable[[], None] | None]] = []
         self._tail = Tail(link, link.key("tasks", "changes"), self._heard, self._missed)
-        self._news: dict[str, int] = {}  # changes of this process that hearers have not heard of
+        self._news: dict[str, int] = {}  # own changes not passed to hearers yet
 
     async def start(self) -> None:
         """Connect. Raises `StoreUnavailable` for a server that cannot be used."""
@@ -274,7 +276,7 @@ class RedisTaskStore:
         return await self._read_all(ids)
 
     async def _read_all(self, ids: list[bytes]) -> list[TaskRecord]:
-        """Return the tasks that are there; what is not a task costs the others nothing."""
+        """Return the tasks that exist; skip what is not a task, and log it."""
         finding = (self._find(id.decode(errors="replace")) for id in ids)
         tasks = []
         for found in await asyncio.gather(*finding, return_exceptions=True):
@@ -352,7 +354,7 @@ class RedisTaskStore:
     def watch(
         self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Hear of changes: of this process in the next turn, of others as the stream brings them."""
+        """Call a function for each change: own ones in the next turn, others as the stream is read."""
         entry = (hear, wanted, missed)
         self._hearers.append(entry)
         return lambda: self._hearers.remove(entry)
@@ -392,7 +394,7 @@ def _pack(task: TaskRecord) -> bytes:
 
 
 def _record(reply: list[bytes] | None) -> TaskRecord | None:
-    """Return a task as the server has it; raises `Unreadable` for what is not one."""
+    """Decode a task from a reply; raises `Unreadable` if it is not a task."""
     if reply is None:
         return None
     data, revision, fence, holder, lease, created, updated, ttl, status, owner = reply

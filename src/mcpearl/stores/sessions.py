@@ -1,8 +1,8 @@
-"""Legacy HTTP sessions as records, so that a session can be rebuilt at another process.
+"""Legacy HTTP sessions as records, so that a session can be rebuilt in another process.
 
 A process that serves a session keeps the live object and asks the store only when it does not have
-one. Calls change nothing here: a record is written when the session begins, becomes ready, changes
-its log level or its subscriptions, and when it ends.
+one. Requests in general do not write to the store: a record is written when the session begins, becomes
+ready, changes its log level or its subscriptions, and when it ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ class SessionRecord(Struct, frozen=True, kw_only=True, gc=False):
     uris: tuple[str, ...] = ()
     """The resources the session is subscribed to."""
     revision: int = 1
-    """Raised by one with each `save`."""
+    """Increased by one with each `save`."""
     since: float = 0.0
-    """When it was saved, by the store's clock, if that is known: what was announced before was heard."""
+    """When it was saved, by the store's clock, if known. Earlier announcements reached the session."""
 
 
 class Missed(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Missed(Struct, frozen=True):
     topic: str
     message: bytes
     position: str
-    """Where it is on the bus; announcing it twice is noticed by this."""
+    """Its position on the bus, by which a repeated announcement is recognized."""
 
 
 Changed = Callable[[str, SessionRecord | None], None]
@@ -50,7 +50,7 @@ class SessionStore(Protocol):
 
     @property
     def count(self) -> int:
-        """How many sessions all processes have, about; 0 if the store does not count them."""
+        """Roughly how many sessions all processes have; 0 if the store does not count them."""
         ...
 
     def new_id(self, record: SessionRecord) -> str:
@@ -62,18 +62,18 @@ class SessionStore(Protocol):
         ...
 
     def is_in_id(self, record: SessionRecord) -> bool:
-        """Whether the id of a session that begins has all of its record, so that `save` may be left out.
+        """Whether the id of a new session contains its whole record, so that `save` may be left out.
 
         Args:
-            record: What `new_id` was given.
+            record: The record that was passed to `new_id`.
         """
         ...
 
     async def load(self, id: str) -> SessionRecord | None:
         """Return the record of a session, or None when it is unknown, expired or deleted.
 
-        A session is loaded because it is used. If the processes that load it may end before they `touch`
-        it, a store has to move its expiry here.
+        A session is loaded because it is used. If processes that load it may end before they `touch` it,
+        the store has to extend its expiry here.
         """
         ...
 
@@ -103,17 +103,17 @@ class SessionStore(Protocol):
         ...
 
     async def delete(self, id: str) -> None:
-        """Remove a record; an unknown id is fine."""
+        """Remove a record; an unknown id is ignored."""
         ...
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Callable[[], None]:
-        """Hear of sessions that others changed or ended, on the event loop, soon after that.
+        """Call a function, on the event loop, soon after others changed or ended a session.
 
         Args:
             hear: Called with each change.
             missed: Called when changes may not have been heard of.
 
         Returns:
-            A function that ends it.
+            A function that ends the watch.
         """
         ...

@@ -1,7 +1,7 @@
-"""A store for the whole of a deployment: all processes of a server, on however many machines.
+"""A store for a whole deployment: all processes of a server, on any number of machines.
 
-It has every kind of store, a bus between the processes, and keys that all of them have. What the others
-promise each on their own it promises together.
+It contains every kind of store, a bus between the processes, and keys that all processes share. Each of
+its parts keeps the promises of its own protocol.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from mcpearl.stores.tasks import TaskStore
 
 REQUEST_BITS = 24
-"""Bits of the id of a request to a client below the number of the process that sent it."""
+"""How many low bits of the id of a request to a client count requests. The bits above are the number of
+the process that sent it."""
 REQUEST_BLOCK = 1 << 12
-"""Ids between the beginnings of two sessions. A session that a process drops and builds again begins
-elsewhere, so that it does not use its own ids twice."""
+"""Distance between the first ids of two sessions. A session that a process drops and rebuilds starts at
+another id, so that it does not use an id twice."""
 REQUEST_BLOCKS = 1 << 11
-"""Beginnings that are used in turn; the upper half of the ids is left to sessions that ask a lot."""
+"""Number of first ids, which are used in turn. The upper half of the ids is left to sessions that send
+many requests."""
 
 
 class ProcessRelay(Protocol):
-    """A way to the other processes that loses nothing it accepted."""
+    """Sends messages to other processes. A message that was accepted is not lost."""
 
     @property
     def number(self) -> int:
-        """The number of this process, which no other has or will have; of 28 bits."""
+        """The number of this process (28 bits), which no other process has or will have."""
         ...
 
     async def pass_to(self, number: int, topic: str, message: bytes) -> None:
-        """Send a message to one process; when this returns, it will reach it, if it lives.
+        """Send a message to one process; once this returns, it will arrive if the process is alive.
 
         Raises:
             StoreUnavailable: It could not be stored.
@@ -43,7 +45,7 @@ class ProcessRelay(Protocol):
         ...
 
     async def spread(self, topic: str, message: bytes) -> None:
-        """Send a message to all other processes; when this returns, it will reach them.
+        """Send a message to all other processes; once this returns, the message will reach them.
 
         Raises:
             StoreUnavailable: It could not be stored.
@@ -51,7 +53,7 @@ class ProcessRelay(Protocol):
         ...
 
     def receive(self, topic: str, hear: "Hear") -> "Unsubscribe":
-        """Have messages handed over, on the event loop, that were sent to this process or to all."""
+        """Call a function, on the event loop, with messages sent to this process or to all."""
         ...
 
     def beside(self, topic: str, hear: "Hear") -> "list[Hear]":
@@ -85,7 +87,7 @@ class SharedStore(Protocol):
 
     @property
     def relay(self) -> ProcessRelay:
-        """The way to single processes."""
+        """Messages to single processes."""
         ...
 
     @property
@@ -95,7 +97,7 @@ class SharedStore(Protocol):
 
     @property
     def rates(self) -> "RateStore":
-        """What callers have used of their rates at any process."""
+        """How much of their rates callers have used, at all processes together."""
         ...
 
     @property
@@ -112,10 +114,10 @@ class SharedStore(Protocol):
         """Join the deployment as a new process; return the keys that all of its processes have.
 
         Args:
-            keys: Keys that were given to every process; None to agree on some.
+            keys: Keys that every process was configured with; None to agree on keys through the store.
 
         Raises:
-            StoreUnavailable: The store cannot be used; or there are no keys, and it cannot be reached.
+            StoreUnavailable: The store cannot be used; or no keys are passed, and it cannot be reached.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Tasks in an SQLite file: they survive the process, and the workers of one machine share them.
 
-Changes made by another process are noticed by the file's data version, which is looked at as long as they
-are of interest.
+Changes made by another process are noticed by the file's data version, which is polled while any watcher
+wants to hear of them.
 """
 
 import asyncio
@@ -95,8 +95,8 @@ class SqliteTaskStore:
 
     Args:
         path: The file; it is created if there is none. The folder must exist.
-        max_tasks: How many tasks there may be.
-        max_per_owner: How many of them may belong to one identity.
+        max_tasks: The most tasks the store keeps.
+        max_per_owner: The most tasks of one identity.
     """
 
     durable = True
@@ -110,11 +110,11 @@ class SqliteTaskStore:
         self._file = SqliteThread(self.path, APPLICATION, VERSION, _SCHEMA)
         self._hearers: list[tuple[Hear, Callable[[], bool]]] = []
         self._looking: asyncio.Task[None] | None = None
-        self._heard = 0  # the last change that hearers have heard of
+        self._heard = 0  # the last change that was passed to hearers
         self._data_version = 0
 
     async def start(self) -> None:
-        """Open the file. Raises `StoreUnavailable` if it is not one of these."""
+        """Open the file. Raises `StoreUnavailable` if it is not a file of this store."""
         await self._file.start()
         await self._read(self._look)
 
@@ -292,7 +292,7 @@ class SqliteTaskStore:
     def watch(
         self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Hear of changes: of this process at once, of others when the file is looked at."""
+        """Call a function for each change: own ones at once, others when the file is polled."""
         entry = (hear, wanted)
         self._hearers.append(entry)
         if self._looking is None:
@@ -315,7 +315,7 @@ class SqliteTaskStore:
                 try:
                     news = await self._read(self._look)
                 except StoreUnavailable:
-                    continue  # what needs the store finds out itself
+                    continue  # callers that need the store get the error themselves
                 if news:
                     self._spread(news)
 

@@ -1,7 +1,7 @@
 """One SQLite file and the thread that its statements run on.
 
-Steps that were asked for in one turn of the event loop are committed together, and answered once they are
-on disk. If that fails, each is tried on its own, so that one that cannot be done costs no other.
+Steps that were requested in one turn of the event loop are committed together, and answered once they are
+on disk. If that fails, each is tried on its own, so that a step that fails does not affect the others.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ class SqliteThread:
         self._thread: threading.Thread | None = None
         self._closed = asyncio.Event()
         self._inbox: queue.SimpleQueue[list[_Statement] | None] = queue.SimpleQueue()
-        self._turn: list[_Statement] = []  # asked for in this turn of the loop
+        self._turn: list[_Statement] = []  # requested in this turn of the loop
         self._broken: StoreUnavailable | None = None  # why the file could not be opened
 
     # On the event loop
 
     async def start(self) -> None:
-        """Open the file; raises `StoreUnavailable`."""
+        """Open the file; raises `StoreUnavailable` if that fails."""
         self._begin()
         await self.step(lambda connection: None, writes=False)
 
@@ -75,7 +75,7 @@ class SqliteThread:
             self._thread = None
 
     def step(self, work: Statements, *, writes: bool) -> "asyncio.Future[Any]":
-        """Run statements together with the others of this turn; what they return is the result."""
+        """Run statements together with the others of this turn; the future has what they return."""
         self._begin()
         assert self._loop is not None
         done = self._loop.create_future()
@@ -118,7 +118,7 @@ class SqliteThread:
         self._on_loop(self._closed.set)
 
     def _take(self) -> list[_Statement] | None:
-        """Return all steps that are there, and wait for some; None at the end."""
+        """Wait for steps, and return all that are queued; None at the end."""
         steps = self._inbox.get()
         while steps is not None and len(steps) < _MOST and not self._inbox.empty():
             more = self._inbox.get()
@@ -169,7 +169,7 @@ class SqliteThread:
         return outcomes
 
     def _open(self) -> sqlite3.Connection:
-        # No other user of the machine may read it; SQLite's other files take the same mode.
+        # No other user of the machine may read it; SQLite's other files get the same mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=_PATIENCE)
         try:
@@ -189,7 +189,7 @@ class SqliteThread:
         return connection
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file that is not one of these, before anything is written to it."""
+        """Refuse a file of another program or a newer version, before anything is written to it."""
         is_new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if is_new and _pragma(connection, "user_version") == 0:
             return

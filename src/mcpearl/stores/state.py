@@ -1,7 +1,7 @@
 """State that handlers keep for a session or a principal, beyond one call.
 
-A store keeps small JSON values by owner and key. It is bounded: one owner may hold so much, and all
-of them together so much, and what was not used for long is gone.
+A store keeps small JSON values by owner and key. It is bounded: the bytes of one owner are limited, a
+store in memory also limits their total, and state that was not used for a long time is dropped.
 """
 
 from typing import Protocol
@@ -39,7 +39,7 @@ class StateStore(Protocol):
         ...
 
     async def keys(self, owner: str) -> list[str]:
-        """Return the keys that an owner has values under.
+        """Return the keys of an owner's values.
 
         Args:
             owner: The session or principal.
@@ -47,7 +47,7 @@ class StateStore(Protocol):
         ...
 
     async def clear(self, owner: str) -> None:
-        """Remove everything of an owner.
+        """Remove all values of an owner.
 
         Args:
             owner: The session or principal.

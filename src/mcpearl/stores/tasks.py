@@ -1,7 +1,7 @@
 """Tasks as records: work that outlives its request, and perhaps the process that runs it.
 
 A task is run by one worker at a time, which holds a lease on it. Taking a lease raises the task's
-*fence*; a worker names the fence it was given with each write, so that one that was believed dead and
+*fence*; a worker passes the fence it got with each write, so that a worker that was believed dead and
 comes back can change nothing. All changes go through `update`, which succeeds only for the writer that
 saw the latest *revision*: clients that answer or cancel and the worker that finishes cannot overwrite
 each other, and each task ends in exactly one way.
@@ -29,7 +29,7 @@ _PLACE = "/"  # between the machine and the process, in the name of a holder
 
 
 def holder_name() -> str:
-    """Return a name for this process as the holder of leases, which no other has."""
+    """Return a unique name for this process as a holder of leases."""
     return f"{socket.gethostname()}{_PLACE}{os.getpid()}-{clock.token(6)}"
 
 
@@ -48,13 +48,13 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
     ttl: float
     """Seconds from its creation until it expires."""
     poll: float | None = None
-    """Seconds a client should wait between two looks at it."""
+    """Seconds a client should wait between two polls."""
     status: TaskStatus = "working"
     status_message: str | None = None
     request: bytes = b""
     """What to run: method and params."""
     journal: bytes = b""
-    """What was asked and answered, and what `ctx.once` did, for running it again."""
+    """Questions to the client, their answers and the results of `ctx.once`, for running it again."""
     result: bytes | None = None
     """The result or the error, once the status is terminal."""
     tool_error: bool = False
@@ -62,20 +62,20 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     """Whether it may be run again after a worker died in the middle of it."""
     running: bool = True
-    """Whether its handler may be at work. It is not before it begins and while it waits for input, so
-    that it can be run again if its worker dies then."""
+    """Whether its handler may be at work. False before the handler begins and while it waits for input:
+    if the worker dies then, the task can be run again."""
     deaths: int = 0
     """How many workers died while they ran it."""
     created: float = 0.0
-    """When it was created, in seconds since 1970. Set by the store, as all that follows."""
+    """When it was created, in seconds since 1970. Set by the store, as are all fields below."""
     updated: float = 0.0
     """When it was last written."""
     revision: int = 0
-    """Raised by one with every change, 1 after `create`."""
+    """Increased by one with every change; 1 after `create`."""
     holder: str | None = None
     """The worker that holds the lease; None when no worker runs the task."""
     fence: int = 0
-    """Raised by one with every claim, 1 after `create`."""
+    """Increased by one with every claim; 1 after `create`."""
     lease_until: float = 0.0
     """When the lease lapses unless it is renewed."""
 
@@ -119,17 +119,17 @@ class TaskStore(Protocol):
         ...
 
     async def get(self, id: str, owner: Identity) -> TaskRecord | None:
-        """Return a task of this owner; another owner's is as unknown as one that does not exist."""
+        """Return a task of this owner; a task of another owner is treated as unknown."""
         ...
 
     async def page(self, owner: Identity, after: str | None, limit: int) -> list[TaskRecord]:
         """Return up to `limit` tasks of an owner in the order they were created.
 
         Args:
-            owner: Whose tasks.
-            after: The id of the last task of the page before. One that is unknown by now, for it has
-                expired, makes the page empty.
-            limit: How many at most.
+            owner: The owner of the tasks.
+            after: The id of the last task of the previous page. If that task has expired meanwhile, the
+                page is empty.
+            limit: The most tasks to return.
         """
         ...
 
@@ -139,11 +139,11 @@ class TaskStore(Protocol):
         """Replace a task if nothing changed since it was read.
 
         Contents, status, message and the flags are taken from `task`; owner, times, holder, lease and
-        fence stay the store's. A terminal status ends the lease.
+        fence are kept as stored. A terminal status ends the lease.
 
         Args:
-            task: The task as it shall be.
-            expected: The revision it was made from.
+            task: The new state of the task.
+            expected: The revision that it was made from.
             fence: The fence of the worker that writes; None for a writer that does not run the task.
 
         Returns:
@@ -166,7 +166,7 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, fences: Mapping[str, int], lease: float) -> set[str]:
-        """Extend the leases of many tasks in one step; the revision stays.
+        """Extend the leases of many tasks in one step; the revision does not change.
 
         Args:
             fences: The tasks, each with the fence it was claimed with.
@@ -184,7 +184,7 @@ class TaskStore(Protocol):
     async def lapsed(self, limit: int) -> list[TaskRecord]:
         """Return up to `limit` tasks that need a worker, those with the oldest lease first.
 
-        These are the tasks that are not terminal and whose lease lapsed or was given back. A task that
+        These are the tasks that are not terminal and whose lease lapsed or was released. A task that
         is `input_required` and has no holder is parked: it waits for a client, not for a worker.
         """
         ...
@@ -192,7 +192,7 @@ class TaskStore(Protocol):
     def watch(
         self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Hear of changes, made by this process or another, soon after they were made.
+        """Call a function soon after each change, whether this process or another made it.
 
         Args:
             hear: Called on the event loop, never while a step of this store is awaited.
@@ -200,10 +200,10 @@ class TaskStore(Protocol):
             missed: Called when changes made by other processes may not have been heard of.
 
         Returns:
-            A function that ends it.
+            A function that ends the watch.
         """
         ...
 
     async def delete(self, id: str) -> None:
-        """Remove a task; an unknown id is fine."""
+        """Remove a task; an unknown id is ignored."""
         ...

@@ -1,8 +1,8 @@
 """The bus between the workers of one machine: a datagram per message over Unix sockets.
 
 A datagram is the topic, a line feed and the message; an empty one says that messages were lost. That
-happens when a worker does not empty its socket: the sender then drops what it has for that worker, and
-says so as soon as there is room again.
+happens when a worker does not empty its socket: the sender then drops its messages for that worker, and
+sends the empty datagram as soon as there is room again.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class UnixBus:
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
     ) -> Unsubscribe:
-        """Hear a topic; see `Bus.subscribe`."""
+        """Subscribe to a topic; see `Bus.subscribe`."""
         return self._topics.subscribe(topic, hear, missed)
 
     async def start(self) -> None:

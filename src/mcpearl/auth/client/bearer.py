@@ -48,7 +48,7 @@ class BearerToken:
         return _later(token) if inspect.isawaitable(token) else _header(token)
 
     async def refused(self, refusal: Refusal) -> bool:
-        """Return whether to try again, with another token of a function. Raises on a final 401.
+        """Return whether to try again with a new token from the function. Raises on a final 401.
 
         Args:
             refusal: The response of the server.

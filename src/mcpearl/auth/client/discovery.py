@@ -1,8 +1,8 @@
 """Finds the authorization server of a server: RFC 9728, then RFC 8414 or OpenID Connect.
 
 A document's claims are checked against where it was found: the resource must be the server that was
-asked, the issuer the one whose URL led there. Servers of 2025-03-26 publish no resource metadata; their
-own origin is the authorization server.
+asked, and the issuer must be the one whose URL led there. Servers of 2025-03-26 publish no resource
+metadata; their own origin is the authorization server.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Makes DPoP proofs (RFC 9449), which show that this client holds the key of its token.
 
-A key pair signs one proof for each request. Servers may demand a nonce of theirs in it; the latest of
-each origin is kept.
+A key pair signs one proof for each request. A server may demand that proofs contain its nonce; the latest
+nonce of each origin is kept.
 """
 
 import base64

@@ -174,7 +174,7 @@ class WorkloadIdentity(_UnattendedGrant):
     If the authorization server refuses the JWT, nothing else is tried.
 
     Args:
-        assertion: The JWT, or a function (or async function) of the issuer that returns it.
+        assertion: The JWT, or a function (or async function) that takes the issuer and returns it.
         client_id: The client's id at the authorization server, if it has one.
         scopes: Scopes that are always requested, besides those the server demands.
         issuer: The only authorization server to use.

@@ -199,7 +199,7 @@ class Loopback:
 
 
 def _target(text: str) -> SplitResult | None:
-    """Read what a request asks for; None unless it is a path."""
+    """Parse the target of a request; None unless it is a path."""
     try:
         return urlsplit(text) if text.startswith("/") else None
     except ValueError:

@@ -149,7 +149,7 @@ def inert(url: str) -> str:
 
 
 def bare(url: str) -> str:
-    """Return an address without what may be secret in it: login, query and fragment."""
+    """Return a URL without the parts that may be secret: login, query and fragment."""
     try:
         parts = urlsplit(url)
         return f"{origin_of(parts)}{parts.path}"[:2048]

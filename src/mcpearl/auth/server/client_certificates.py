@@ -25,7 +25,7 @@ class ClientCertificates(Gate):
     `CN=worker,O=Example`.
 
     Args:
-        scopes: The scopes of each subject. Others may use what needs no scopes.
+        scopes: The scopes of each subject. Other subjects can use only what needs no scopes.
 
     >>> certificates = ClientCertificates(scopes={"CN=worker": ["notes:write"]})
     >>> app.run("http", auth=certificates, certificate=…, key=…, client_ca="clients.pem")

@@ -1,7 +1,7 @@
 """Checks DPoP proofs (RFC 9449), which show that the sender of a token holds the token's key.
 
-A proof is for one request: its method, URL and token, at about the current time, once. Used proofs are
-remembered (`proof_memory`) until they are too old to be accepted, within bounds.
+A proof is for one request: it names the method, URL and token, must be recent, and can be used once. Used
+proofs are remembered (`proof_memory`), within bounds, until they are too old to be accepted.
 """
 
 import hmac
@@ -42,7 +42,7 @@ class ProofChecker:
     def check(
         self, proof: bytes | None, method: str, url: str, token: str, thumbprint: str
     ) -> tuple[str, float]:
-        """Check a proof for the key with this thumbprint; return its id, and until when it is good.
+        """Check a proof for the key with this thumbprint; return its id and when it stops being valid.
 
         Raises `TokenRefused`.
         """
@@ -84,7 +84,7 @@ class ProofChecker:
     def _check_signer(self, signed: jose.Signed, thumbprint: str) -> None:
         """Check that the key in a proof is the one with this thumbprint, then its signature.
 
-        In this order: a signature of an odd key can cost much to check.
+        The order matters: checking a signature with an unusual key can be expensive.
         """
         jwk = signed.header.get("jwk")
         if jose.has_private_part(jwk):

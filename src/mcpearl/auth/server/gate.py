@@ -34,15 +34,15 @@ _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
 
 
 class TokenGate:
-    """Accepts requests with a valid access token. `Server` makes it from its `auth`.
+    """Accepts requests with a valid access token. `Server` creates it from its `auth`.
 
     Args:
         settings: How the server is protected.
         path: Path of the endpoint.
         known_scopes: Returns the scopes that tools, resources and prompts need.
         also: Paths that the gate guards besides the endpoint.
-        proof_store: Remembers used proofs for all machines, where there are several.
-        nonce_keys: Returns keys that all machines have, the first for new nonces.
+        proof_store: Remembers used proofs for all machines, if there are several.
+        nonce_keys: Returns keys that all machines share; the first is used for new nonces.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class TokenGate:
             raise challenge.bad_proof(str(error)) from None
 
     async def _note_everywhere(self, thumbprint: str, id: str, until: float) -> None:
-        """Remember a proof for all machines, where there are several. Raises `TokenRefused`."""
+        """Remember a proof for all machines, if there are several. Raises `TokenRefused`."""
         store = self._proof_store
         if store is None:
             return

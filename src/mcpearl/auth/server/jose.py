@@ -1,7 +1,7 @@
 """Reads compact JWS (signed JSON) and checks signatures with public keys.
 
-Only asymmetric algorithms are known: `none` and symmetric ones do not exist here, so nothing can be
-confused with them. Reading is cheap; the signature is checked last.
+Only asymmetric algorithms are supported. `none` and symmetric ones do not exist here, so a token cannot
+make the server use them. Reading is cheap; the signature is checked last.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -25,7 +25,7 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "EdDSA": ("OKP", "Ed25519"),
     "Ed25519": ("OKP", "Ed25519"),
 }
-"""By name: the type and the curve of their keys."""
+"""The algorithms by name, each with the type and the curve of its keys."""
 
 MAX_TOKEN = 16 * 1024
 _MIN_RSA_BITS = 2048
@@ -94,7 +94,7 @@ _BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def public_key(jwk: Any) -> "Key | None":
-    """Read a public key; None when it is not one that could sign for us."""
+    """Read a public key; None if it is not a supported signature key."""
     from joserfc.jwk import JWKRegistry
 
     if not isinstance(jwk, dict) or jwk.get("kty") not in ("RSA", "EC", "OKP"):
@@ -108,7 +108,7 @@ def public_key(jwk: Any) -> "Key | None":
     try:
         key = JWKRegistry.import_key(public)
         strong = jwk["kty"] != "RSA" or key.public_key.key_size >= _MIN_RSA_BITS  # type: ignore[union-attr]
-    except Exception:  # whatever a library makes of a malformed key costs that key only
+    except Exception:  # whatever the library raises for a malformed key, only that key is skipped
         return None
     return key if strong else None
 
@@ -119,14 +119,14 @@ def fits(key: "Key", algorithm: str) -> bool:
     if key.key_type != kind or (curve is not None and key.get("crv") != curve):
         return False
     stated = key.get("alg")
-    same = (algorithm,) if kind != "OKP" else ("EdDSA", "Ed25519")  # two names of the same
+    same = (algorithm,) if kind != "OKP" else ("EdDSA", "Ed25519")  # two names of one algorithm
     return stated is None or stated in same
 
 
 def thumbprint_of(jwk: Any) -> str | None:
     """Return the thumbprint of a public key (RFC 7638); None when it cannot have one.
 
-    It is made of the key's members as they are written, without any arithmetic.
+    It is computed from the key's members as they are written; the key itself is not checked.
     """
     kind = jwk.get("kty") if isinstance(jwk, dict) else None
     members = _IDENTITY.get(kind, ()) if isinstance(kind, str) else ()

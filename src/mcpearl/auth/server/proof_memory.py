@@ -1,8 +1,9 @@
 """Remembers used DPoP proofs for as long as they could be used again.
 
 Forgetting a proof early would allow a replay, so at the limit further proofs are refused, and a single
-key may take at most a quarter of the space. A proof is forgotten when both clocks say so: the wall clock,
-by which it expires, may be set forward and back. `shared_proofs` does the same for several workers.
+key may take at most a quarter of the space. A proof is forgotten once it has expired by the wall clock
+and by the monotonic clock, since the wall clock may be set forward or back. `shared_proofs` does the same
+for several workers.
 """
 
 from hashlib import blake2b
@@ -28,7 +29,7 @@ class OwnProofs:
         self._max = max_remembered
         self._used: set[bytes] = set()
         self._counts: dict[str, int] = {}  # by key
-        # A heap: when each may be forgotten, by the clock that only goes forward and the wall clock.
+        # A heap: when each may be forgotten, by the monotonic clock and by the wall clock.
         self._ends: list[tuple[float, float, bytes, str]] = []
 
     def note(self, thumbprint: str, id: str, until: float) -> None:

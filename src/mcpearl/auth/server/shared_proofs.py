@@ -18,8 +18,8 @@ from mcpearl.auth.server.proof_memory import too_many, used_before
 from mcpearl.auth.server.verifier import VerifierUnavailable
 from mcpearl.runtime import clock
 
-# The proof, its key, and when it may be forgotten: by the wall clock, and by the one that only goes
-# forward, which all processes of a machine share.
+# The proof, its key, and when it may be forgotten: by the wall clock, and by the monotonic clock, which
+# all processes of a machine share.
 _SLOT = struct.Struct("=16s8sdd")
 _BUCKET = 64  # slots that are looked through for each proof
 _ROOM = 2  # slots for each proof to be remembered: buckets do not fill evenly

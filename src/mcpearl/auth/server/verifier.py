@@ -8,7 +8,7 @@ from mcpearl.protocol.errors import McpearlError
 
 
 class TokenRefused(McpearlError):
-    """A token is not accepted, and why. The reason never contains the token."""
+    """A token is not accepted. The message says why, and never contains the token."""
 
 
 class VerifierUnavailable(McpearlError):
@@ -65,7 +65,7 @@ class ForAudience(Protocol):
 
     @property
     def audience(self) -> frozenset[str]:
-        """The audiences, of which a token has to have one."""
+        """The accepted audiences; a token must be for at least one of them."""
 
 
 def issuers_of(verifier: object) -> list[str]:
@@ -78,7 +78,7 @@ def issuers_of(verifier: object) -> list[str]:
 
 
 def audience_of(verifier: object) -> frozenset[str]:
-    """Return the audiences that a verifier demands; none of a verifier that does not say."""
+    """Return the audiences that a verifier demands; none if it does not say."""
     said = verifier.audience if isinstance(verifier, ForAudience) else None
     return said if isinstance(said, frozenset) else frozenset()
 

@@ -20,7 +20,7 @@ class Challenges:
         self._dpop = dpop
 
     def missing(self) -> Refused:
-        """Refuse a request without a token, which is not an error of a token."""
+        """Refuse a request without a token; the challenge names no error."""
         header = self._header({"scope": self._scopes})
         return Refused(401, "This server needs an access token", headers=(header,))
 
@@ -43,7 +43,7 @@ class Challenges:
         return Refused(401, f"The proof is not accepted: {reason}", headers=(header,))
 
     def needs_nonce(self, reason: str, nonce: str) -> Refused:
-        """Refuse a DPoP proof without nonce, and send the nonce to use."""
+        """Refuse a DPoP proof without a nonce, and send the nonce to use."""
         header = self._header({"error": "use_dpop_nonce", "error_description": reason})
         return Refused(401, reason, headers=(header, (b"dpop-nonce", nonce.encode())))
 

@@ -1,4 +1,4 @@
-"""What a process does to itself before it takes its first call: limits, and what it may reach."""
+"""Limits that an isolated process sets for itself before its first call: memory, time, network, files."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ from pathlib import Path
 from mcpearl.runtime.isolation import system
 from mcpearl.runtime.isolation.profile import Isolate
 
-_FIRST = 500  # thousandths of the memory that this process counts as more than it has
+_FIRST = 500  # added to the score by which the kernel picks a process to kill, out of 1000
 
 
 class CannotConfine(Exception):
@@ -40,7 +40,7 @@ def _leave_network() -> None:
         system.unshare(system.CLONE_NEWNET)
         return
     except OSError:
-        pass  # that takes a privilege, which a user namespace has
+        pass  # it needs a privilege, which the process has in a user namespace of its own
     try:
         system.unshare(system.CLONE_NEWUSER | system.CLONE_NEWNET)
         for name, text in (
@@ -74,7 +74,7 @@ def _restrict(profile: Isolate) -> None:
 
 
 def _be_first_to_go() -> None:
-    """Have the system end this process before the server when there is no memory left."""
+    """Make the kernel kill this process rather than the server when there is no memory left."""
     path = Path("/proc/self/oom_score_adj")
     with suppress(OSError, ValueError):
         path.write_text(str(min(1000, int(path.read_text()) + _FIRST)))
@@ -85,10 +85,10 @@ def _address_space() -> int:
 
 
 class ProcessorTime:
-    """Limits the processor time of each call: one that uses more is ended by SIGXCPU.
+    """Limits the processor time of each call: a process whose call uses more gets SIGXCPU.
 
     Args:
-        seconds: Of one call.
+        seconds: Processor time that one call may use.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -96,7 +96,7 @@ class ProcessorTime:
         self._limit = 0
 
     def renew(self) -> None:
-        """Let the next call have its time."""
+        """Set the limit anew for the next call."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = ceil(used.ru_utime + used.ru_stime) + self._seconds
         if limit != self._limit:

@@ -1,8 +1,8 @@
-"""What an isolated process has started: how many processes, what they use together, and their end.
+"""The family of an isolated process: how many processes it has, what they use together, and their end.
 
-The kernel limits each process by itself. The zygote looks at families from outside, so one that grows
-without end is stopped a moment later, not at once. A family is all that descends from an isolated
-process; the process is a subreaper, so what loses its parent stays in it.
+A family is an isolated process and all its descendants; the process is a subreaper, so that a descendant
+that loses its parent stays in the family. The kernel limits each process by itself. The zygote looks at
+families from outside, so a family that grows without end is stopped a moment later, not at once.
 """
 
 import os
@@ -15,8 +15,8 @@ from mcpearl.runtime.isolation.profile import Isolate
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_MANY = 100_000  # processes that are looked at where their number is not limited
-_PASSES = 100  # over a family that grows while it is stopped
+_MANY = 100_000  # most processes that are looked at if their number is not limited
+_PASSES = 100  # most passes over a family that grows while it is being stopped
 
 
 class Excess(IntEnum):
@@ -32,7 +32,7 @@ class Excess(IntEnum):
 
 
 def children(pid: int) -> list[int]:
-    """Return what a process has started, or was handed, and has not waited for."""
+    """Return the children of a process, those handed to it included, that it has not waited for."""
     # Not with `pathlib`: this is done many times a second.
     found: list[int] = []
     with suppress(OSError):  # it has ended meanwhile
@@ -43,7 +43,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int, most: int = _MANY) -> list[int]:
-    """Return the processes below one, those that have ended and were not waited for included."""
+    """Return all descendants of a process, including ended ones that were not waited for."""
     found = children(pid)
     for each in found:  # which grows meanwhile
         if len(found) >= most:
@@ -53,12 +53,12 @@ def descendants(pid: int, most: int = _MANY) -> list[int]:
 
 
 def excess(pid: int, profile: Isolate, began_with: int) -> Excess | None:
-    """Return what a process has too much of, together with all that it has started.
+    """Return which limit the family of a process exceeds; None if it is within all of them.
 
     Args:
         pid: The isolated process.
         profile: Its settings.
-        began_with: Bytes of memory it had from the start.
+        began_with: Bytes of memory the process had from the start.
     """
     most = profile.descendants
     found = descendants(pid, _MANY if most is None else most + 1)
@@ -77,8 +77,8 @@ def excess(pid: int, profile: Isolate, began_with: int) -> Excess | None:
 def end(pid: int) -> None:
     """Kill a process and everything below it.
 
-    All are stopped first, from the top: what still runs could start more, and a process whose parent
-    is stopped keeps its number until it is killed.
+    All are stopped first, from the top: a process that still runs could start more, and a process whose
+    parent is stopped keeps its number until it is killed.
     """
     stopped: dict[int, None] = {}
     for _ in range(_PASSES):
@@ -99,7 +99,7 @@ def own_memory() -> int:
 
 
 def processor_time(pid: int, *, alone: bool = False) -> float:
-    """Return the processor time of a process, with that of children it has waited for unless `alone`."""
+    """Return the processor time of a process, plus that of children it waited for unless `alone`."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -108,7 +108,7 @@ def processor_time(pid: int, *, alone: bool = False) -> float:
 
 
 def _memory(pid: int) -> int:
-    """Return the bytes a process has beside files; what several of them share is divided."""
+    """Return the memory of a process in bytes without files; shared memory is divided."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss_Anon:"):

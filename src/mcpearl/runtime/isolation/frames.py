@@ -1,7 +1,7 @@
 """The frames between a server and its isolated processes.
 
-A frame is a mark, a length, a kind and the payload. The mark is random and of one process: what a tool
-writes to a descriptor that is not its own is not taken for a frame. Nothing here does any I/O.
+A frame is a mark, a length, a kind and the payload. The mark is a random value for each process: if a
+tool writes to a descriptor that is not its own, that is not taken for a frame. Nothing here does any I/O.
 """
 
 import struct
@@ -28,9 +28,9 @@ class Kind(IntEnum):
     UNUSABLE = 7
     """The process cannot take calls, and why."""
     TELL = 8
-    """Something of the call that is not answered: a notification."""
+    """A notification from the call, which is not answered."""
     ASK = 9
-    """A question of the call, which a `REPLY` answers."""
+    """A question from the call, which a `REPLY` answers."""
 
 
 _KINDS = frozenset(map(int, Kind))
@@ -39,7 +39,7 @@ FINAL = frozenset(map(int, (Kind.RESULT, Kind.FAILURE, Kind.LAST)))
 
 
 class Garbled(Exception):
-    """What was read is not a frame."""
+    """The data that was read is not a frame."""
 
 
 def frame(mark: bytes, kind: int, payload: bytes) -> bytes:
@@ -48,10 +48,10 @@ def frame(mark: bytes, kind: int, payload: bytes) -> bytes:
 
 
 class FrameReader:
-    """Cuts what is read into frames.
+    """Splits the data that was read into frames.
 
     Args:
-        mark: Of the process.
+        mark: The mark of the process.
         longest: Bytes a payload may have.
         kinds: The kinds that are expected.
     """
@@ -65,10 +65,10 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Take what was read; return the frames that are complete, each as kind and payload.
+        """Take data that was read; return the frames that are complete, each as kind and payload.
 
         Raises:
-            Garbled: It is not a frame, or longer than it may be.
+            Garbled: The data is not a frame, or the frame is longer than allowed.
         """
         if not self._buffer and len(data) >= HEAD_SIZE:  # the usual case: one frame, whole
             mark, length, kind = _HEAD.unpack_from(data)

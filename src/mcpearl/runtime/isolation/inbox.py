@@ -1,4 +1,4 @@
-"""The inbox of an isolated process: calls that wait for it in the kernel, in whole messages.
+"""The inbox of an isolated process: calls that wait for it in a pipe, one message each.
 
 It is a pipe that keeps messages whole, which costs half of what a socket does. The process takes a call
 when it is free, so it never waits for the server between two calls. The server can read the pipe as
@@ -12,10 +12,10 @@ import struct
 
 _NUMBER = struct.Struct("<I")
 LARGEST = select.PIPE_BUF
-"""Bytes that a message may have: as many as are written whole or not at all."""
+"""Bytes that a message may have: a write of up to this size is never split."""
 LARGEST_CALL = LARGEST - _NUMBER.size
 """Bytes of a call that fits; a larger one goes over the connection."""
-_NO_MORE = 0  # in place of a call's number: none follows
+_NO_MORE = 0  # in place of a call's number: no call follows
 
 
 class Inbox:
@@ -40,7 +40,7 @@ class Inbox:
         """Put a call in; return False when there is no room at the moment.
 
         Args:
-            number: The call's, above 0.
+            number: The number of the call, above 0.
             payload: The call, at most `LARGEST_CALL` bytes.
         """
         try:
@@ -50,7 +50,7 @@ class Inbox:
         return True
 
     def announce(self, number: int) -> bool:
-        """Say that a call comes over the connection; return False when there is no room for that."""
+        """Announce a call that comes over the connection; return False when there is no room."""
         return self.put(number, b"")
 
     def take_back(self) -> int | None:
@@ -63,7 +63,7 @@ class Inbox:
         return _NUMBER.unpack_from(message)[0] if len(message) >= _NUMBER.size else None
 
     def close_for_more(self) -> None:
-        """Tell the process that no calls follow those that are there."""
+        """Tell the process that no more calls follow those in the inbox."""
         if self._writer >= 0:
             self.put(_NO_MORE, b"")
             os.close(self._writer)
@@ -78,10 +78,10 @@ class Inbox:
 
 
 def is_end(message: bytes) -> bool:
-    """Whether a message without a call says that none follows."""
+    """Whether a message says that no more calls follow."""
     return len(message) < _NUMBER.size or _NUMBER.unpack_from(message)[0] == _NO_MORE
 
 
 def payload_of(message: bytes) -> bytes | None:
-    """Return the call in a message; None for one that comes over the connection."""
+    """Return the call in a message; None for a call that comes over the connection."""
     return message[_NUMBER.size :] or None

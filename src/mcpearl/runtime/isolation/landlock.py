@@ -1,6 +1,6 @@
-"""Which files and processes a process may use, by the kernel's Landlock.
+"""Restricts which files and processes a process may use, with the kernel's Landlock.
 
-A right that was taken away cannot be got back.
+A right that was given up cannot be regained.
 """
 
 import ctypes
@@ -54,12 +54,11 @@ def version() -> int:
 
 
 def restrict(files: Files | None, *, signals: bool = True) -> None:
-    """Let this process, and all that it starts, use only these files from now on.
+    """Allow this process, and all that it starts, only these files from now on.
 
     Args:
         files: The files; None for all.
-        signals: Whether it may send signals to processes that are not among those it starts, or look
-            into them.
+        signals: Whether it may send signals to, or inspect, processes other than those it starts.
 
     Raises:
         OSError: The kernel has no Landlock, or one that does not know signals.
@@ -90,7 +89,7 @@ def _allow_files(ruleset: int, files: Files, rights: int) -> None:
 
 
 def _own_files() -> Iterable[Path]:
-    """Return what the interpreter itself reads: its libraries, and modules that are loaded later."""
+    """Return the files that the interpreter reads: its libraries, and modules that are loaded later."""
     found = {*sys.path, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *_SYSTEM}
     return [each for each in found if each and FilePath(each).exists()]
 

@@ -1,4 +1,4 @@
-"""The server's side of the zygote: it is forked, asked for processes, watched, and replaced."""
+"""The server's side of the zygote: forks it, asks it for processes, watches it, and replaces it."""
 
 import asyncio
 import logging
@@ -18,8 +18,8 @@ logger = logging.getLogger("mcpearl.isolation")
 
 _PATIENCE = 5.0  # seconds a zygote has to end before it is killed
 _RESTING = 1.0  # seconds after which the zygote is told that no call runs
-_LOOKING = 5.0  # seconds between two looks at a zygote that owes an answer, and that a last one has
-_SILENT = 60.0  # seconds without an answer after which it is asked a last time
+_LOOKING = 5.0  # seconds between two looks at a zygote that owes an answer, and for its last answer
+_SILENT = 60.0  # seconds without an answer after which the zygote is asked a last time
 
 
 class ZygoteEnded(RuntimeError):
@@ -41,11 +41,11 @@ class Forked(Protocol):
         ...
 
     def exceeds(self, excess: Excess) -> None:
-        """Take note that it has too much of something, and is killed if that is not `CROWDED`."""
+        """Note that the process exceeds a limit; it is being killed, unless this is `CROWDED`."""
         ...
 
     def has_ended(self, status: int | None) -> None:
-        """Take the wait status it ended with; None when that cannot be known any more."""
+        """Note the wait status that the process ended with; None when it cannot be known."""
         ...
 
 
@@ -53,7 +53,7 @@ class Nursery:
     """Owns a zygote. A service: a restart forks another one from this process.
 
     Args:
-        work: What the processes do; see `zygote.Work`.
+        work: The function that the processes run; see `zygote.Work`.
         profiles: Returns the settings of a pool.
     """
 
@@ -67,7 +67,7 @@ class Nursery:
         self._pid = 0
         self._control: socket.socket | None = None
         self._watch = -1  # a descriptor that is readable once the zygote has ended
-        self._status: asyncio.Future[int] | None = None  # what it ended with
+        self._status: asyncio.Future[int] | None = None  # its wait status
         self._processes: dict[int, Forked] = {}
         self._last = 0
         self._owed = 0  # requests that the zygote has not answered
@@ -76,7 +76,7 @@ class Nursery:
         self._silence: Watch | None = None  # while it owes an answer
 
     def fork(self) -> None:
-        """Fork the zygote now, before there are loops and threads; `start` takes it up."""
+        """Fork the zygote now, before there are loops and threads; `start` will use it."""
         if others := zygote.other_threads():
             logger.info(
                 "isolated tools are forked from a process with threads (%s); what these hold at the "
@@ -86,7 +86,7 @@ class Nursery:
         self._made = zygote.fork(self._work, self._profiles)
 
     def discard(self) -> None:
-        """End a zygote that `start` has not taken up."""
+        """End a zygote that was forked but not started."""
         if self._made is not None:
             (pid, control), self._made = self._made, None
             control.close()
@@ -100,7 +100,7 @@ class Nursery:
     # Service
 
     async def start(self) -> None:
-        """Fork the zygote, unless that was done, and listen to it."""
+        """Fork the zygote, unless that was done already, and listen to it."""
         if self._made is None:
             self.fork()
         assert self._made is not None
@@ -189,7 +189,7 @@ class Nursery:
             return False
         with suppress(OSError):  # it may have no room for a question
             assert self._control is not None
-            self._control.send(RECORD.pack(Op.KILL, 0, 0, 0))  # of no process; it answers
+            self._control.send(RECORD.pack(Op.KILL, 0, 0, 0))  # kills nothing, but is answered
             self._owed += 1
         return True
 
@@ -223,13 +223,13 @@ class Nursery:
     # What it is asked for
 
     def ask(self, process: Forked, pool: int, descriptors: list[int]) -> int:
-        """Have a process forked; return the number that reports about it have.
+        """Have a process forked; return its number, which reports about it carry.
 
         Args:
             process: Gets the reports.
-            pool: The pool that it is for.
-            descriptors: Its connection to the server, its inbox, what it answers on, and what it
-                prints to.
+            pool: The pool that the process is for.
+            descriptors: Its connection to the server, its inbox, the pipe for its answers, and the pipe
+                for what it prints.
 
         Raises:
             ZygoteEnded: There is no zygote at the moment.
@@ -247,7 +247,7 @@ class Nursery:
         return number
 
     def watch(self) -> None:
-        """Have the zygote look at what the processes start, from now on until no call runs."""
+        """Have the zygote watch what the processes start, from now on until no call runs."""
         self.watching = True
         self._tell(Op.WATCH)
         self._timer = asyncio.get_running_loop().call_later(_RESTING, self._look)
@@ -280,7 +280,7 @@ class Nursery:
         try:
             self._control.send(RECORD.pack(Op.KILL, number, 0, 0))
             self._expect_answer()
-        except BlockingIOError:  # it does not listen: whatever it is doing, all must end now
+        except BlockingIOError:  # the zygote does not listen: it is killed with all its processes
             os.kill(self._pid, signal.SIGKILL)
         except OSError:
             pass  # it has ended, and with it the process

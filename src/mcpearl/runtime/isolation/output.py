@@ -9,10 +9,10 @@ from pathlib import Path
 
 from mcpearl.runtime import clock
 
-_KEPT = 16 * 1024  # bytes of it that are kept
+_KEPT = 16 * 1024  # bytes of output that are kept
 _SHOWN_LINES = 12
 _FATAL = "Fatal Python error"  # where the interpreter's own account of a crash begins
-_OWN_FRAME = f'  File "{Path(__file__).parents[2]}'  # its innermost frames come first
+_OWN_FRAME = f'  File "{Path(__file__).parents[2]}'  # where frames of this package begin
 _CHUNK = 64 * 1024
 _RATE = 256 * 1024  # bytes a second that are passed on; more is dropped
 _PIECE = select.PIPE_BUF  # bytes that a pipe which is ready takes without blocking
@@ -20,7 +20,7 @@ _DROPPED = b"[isolated tools print too much; some of it was dropped]\n"
 
 
 def _print(data: bytes) -> bool:
-    """Print as this process; False if some of it would have to wait for the reader."""
+    """Write to this process's standard error; False if some of it would have to wait for the reader."""
     with suppress(OSError):
         for at in range(0, len(data), _PIECE):
             if not select.select([], [2], [], 0)[1]:

@@ -1,9 +1,9 @@
 """A pool of isolated processes with the same settings, and the calls that wait for one of them.
 
-A process has one call at a time, so what ends it costs one call; further ones may be in its inbox, and
-go to another process when it is stuck or ends. Processes are started as they are
-needed, replaced when they end or have served enough calls, and the first is started with the server, so
-that settings the system does not have are an error there.
+A process runs one call at a time, so its end costs one call; further calls may be in its inbox, and go to
+another process when it is stuck or ends. Processes are started as they are needed, and replaced when they
+end or have served enough calls. The first is started with the server, so that settings which the system
+does not support are an error there.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from mcpearl.runtime.tree import Node, State
 
 logger = logging.getLogger("mcpearl.isolation")
 
-_READY = 60.0  # seconds a process has to take its first call, its lifespan included
-_DEEPEST = 16  # calls that a process may have, in hand and in its inbox
-_QUICK = 0.01  # seconds of work that may be in an inbox
+_READY = 60.0  # seconds a process has to become ready, its lifespan included
+_DEEPEST = 16  # most calls that a process may have, running or in its inbox
+_QUICK = 0.01  # most seconds of work in an inbox
 _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
 class PoolFull(Exception):
-    """So many calls wait already that no more may."""
+    """Too many calls are waiting already."""
 
 
 class ProcessPool:
@@ -75,9 +75,10 @@ class ProcessPool:
     # Calls
 
     def submit(self, job: Job) -> None:
-        """Have a call run by the next process that is free; `job.answer` is how it ended.
+        """Have a call run by the next process that is free; `job.answer` gets its outcome.
 
-        `finished` has to follow, or `abandon`, which kills the process of a call that has begun.
+        The caller has to call `finished` afterwards, or `abandon`, which kills the process of a call
+        that has begun.
 
         Raises:
             PoolFull: Too many calls wait already.
@@ -104,7 +105,7 @@ class ProcessPool:
             self._want_more()
 
     def finished(self) -> None:
-        """Take note that a call has been answered."""
+        """Note that a call has been answered."""
         self._calls -= 1
         if self._drained is not None and not self._calls:
             self._drained.set_result(None)
@@ -139,7 +140,7 @@ class ProcessPool:
         return self._waiting.count + sum(max(0, _load(each) - 1) for each in self._processes)
 
     def take_again(self, jobs: list[Job]) -> None:
-        """Have calls that no process has begun wait in front of the others."""
+        """Put calls that no process has begun back in front of the others."""
         for job in reversed(jobs):
             if not job.answer.done():
                 self._waiting.put_first(job)
@@ -183,7 +184,7 @@ class ProcessPool:
         )
 
     def explain(self, ended: ProcessEnded) -> str:
-        """Say how the process of a call ended, and with which limit that has to do."""
+        """Return how the process of a call ended, and which limit was the reason."""
         if ended.code == -signal.SIGXCPU and self.profile.cpu is not None:
             return self._too_slow()
         if ended.excess is not None:
@@ -214,7 +215,7 @@ class ProcessPool:
         self._employ(process)
 
     def is_free(self, process: Process) -> None:
-        """Have a process take its next call: at once if there may be one, else once it was answered."""
+        """Have a process take its next call: now if one may wait, else after the answer is passed on."""
         if process.jobs or self._calls > 1:
             self._go_on(process)
         else:
@@ -236,7 +237,7 @@ class ProcessPool:
             self._employ(process)
 
     def _note_time(self, process: Process) -> None:
-        """Send more calls ahead the quicker they are: none waits long behind another peer's."""
+        """Queue more calls per process the shorter they are, so that none waits long for another peer."""
         now = clock.monotonic()
         self._average += (now - process.since - self._average) / 8
         process.since = now
@@ -284,7 +285,7 @@ class ProcessPool:
             self._all_gone.set_result(None)
 
     def _not_ready(self, error: ProcessEnded) -> None:
-        """Take note that a process did not come up: that costs a call, too, if one waits."""
+        """Note that a process did not become ready: a waiting call, if any, fails with it."""
         if self._first is not None and not self._first.done():
             self._first.set_exception(error)
             return
@@ -369,7 +370,7 @@ class ProcessPool:
             await self._all_gone
 
     def tree(self) -> Node:
-        """Return the processes, as they are now."""
+        """Return the pool and its processes, as they are now."""
         return Node(
             name=self.name,
             state="running" if self._up else "ended",

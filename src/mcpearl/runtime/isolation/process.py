@@ -1,4 +1,4 @@
-"""The server's handle on one isolated process: its connection, its output, the call it has in hand."""
+"""The server's handle on one isolated process: its connection, its output, its calls."""
 
 import asyncio
 import os
@@ -20,15 +20,15 @@ from mcpearl.runtime.isolation.output import ProcessOutput
 
 _CHUNK = 64 * 1024
 _LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
-_CLOSING = 0.1  # seconds between the end of its connection and its own, if it is on its way
-_MOST_TAKEN_BACK = 64  # messages, of the few that an inbox has room for
-_LAST_NUMBER = 2**32 - 1  # of a call; after it they start again
+_CLOSING = 0.1  # seconds a process has to end after it has closed its connection
+_MOST_TAKEN_BACK = 64  # most messages; an inbox has room for fewer
+_LAST_NUMBER = 2**32 - 1  # of a call; after it numbers start again
 _UNREAD = 64 * 1024 * 1024  # bytes of answers that a process may leave unread
-_UNWINDING = 1.0  # seconds a call has to end once it was told that it is over
+_UNWINDING = 1.0  # seconds a call has to end after it was told to
 
 
 class Talk(Protocol):
-    """What a call in a process asks for and says while it runs."""
+    """Handles what a running call asks and reports."""
 
     @property
     def suspended(self) -> bool:
@@ -36,7 +36,7 @@ class Talk(Protocol):
         ...
 
     def take(self, kind: int, payload: bytes) -> None:
-        """Take a frame of the call, the last one too; `Job.end` is called with that."""
+        """Take a frame of the call. With the last one, it has to call `Job.end`."""
         ...
 
 
@@ -49,10 +49,10 @@ class Job(Struct, eq=False):
     share: Hashable = None
     """The peer it is for; None when peers cannot be told apart."""
     process: "Process | None" = None
-    """The process that has it in hand or in its inbox."""
+    """The process that runs it or has it in its inbox."""
 
     def end(self, kind: int, payload: bytes) -> None:
-        """Hand over how the call ended."""
+        """Set the outcome of the call."""
         if not self.answer.done():
             self.answer.set_result((kind, payload))
 
@@ -71,8 +71,8 @@ class ProcessEnded(Exception):
     Args:
         reason: How it ended, as the rest of a sentence about the process.
         said: The last lines it printed.
-        code: What it ended with; below 0 a signal. None if that is not known.
-        excess: What it had too much of, together with what it had started.
+        code: Its exit code; below 0 a signal. None if that is not known.
+        excess: The limit that it exceeded, together with what it had started.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Owner(Protocol):
     """What a process reports to: its pool."""
 
     def is_ready(self, process: "Process") -> None:
-        """Take note that it waits for its first call."""
+        """Note that it waits for its first call."""
         ...
 
     def is_free(self, process: "Process") -> None:
-        """Take note that it has ended a call and could take another."""
+        """Note that it has ended a call and could take another."""
         ...
 
     def take_again(self, jobs: list[Job]) -> None:
@@ -100,11 +100,11 @@ class Owner(Protocol):
         ...
 
     def is_leaving(self, process: "Process") -> None:
-        """Take note that it gets no more calls."""
+        """Note that it gets no more calls."""
         ...
 
     def has_ended(self, process: "Process", error: ProcessEnded) -> None:
-        """Take note that it is gone."""
+        """Note that it has ended."""
         ...
 
 
@@ -115,7 +115,7 @@ class Process:
         owner: Its pool.
         nursery: Forks and kills it.
         pool: The number of its pool.
-        longest: Bytes a message of it may have.
+        longest: Bytes that a message from it may have.
         cpu: Seconds of processor time that a call may use.
     """
 
@@ -126,17 +126,17 @@ class Process:
         self._nursery = nursery
         self._loop = asyncio.get_running_loop()
         self.pid = 0
-        self.jobs: dict[int, Job] = {}  # the call in hand, and those in the inbox
+        self.jobs: dict[int, Job] = {}  # the call that runs, and those in the inbox
         self.served = 0
-        self.since = 0.0  # when the call in hand began
+        self.since = 0.0  # when the call that runs began
         self.ready = False
         self.retiring = False  # it gets no more calls
         self.began = clock.monotonic()
         self.over = False
         self._fault: str | None = None  # why it was killed
-        self._excess: Excess | None = None  # or what it had too much of
+        self._excess: Excess | None = None  # or which limit it exceeded
         self._cpu = cpu
-        self._seen = 0, 0.0  # the call in hand at the last look, and the time used before it
+        self._seen = 0, 0.0  # the call that ran at the last look, and the time used before it
         self._unusable: str | None = None  # why it cannot take calls
         self._outgoing = bytearray()
         self._timer: asyncio.TimerHandle | None = None
@@ -169,11 +169,11 @@ class Process:
 
     @property
     def job(self) -> Job | None:
-        """The call in hand, as far as the server knows: the first that was not answered."""
+        """The call that runs, as far as the server knows: the first that was not answered."""
         return next(iter(self.jobs.values()), None)
 
     def begin(self, job: Job) -> bool:
-        """Take a call, now or after those it has; False when there is no room for it."""
+        """Hand it a call, to run after those it has; False when there is no room for the call."""
         number = self._last = self._last % _LAST_NUMBER + 1
         payload = job.payload
         if len(payload) <= LARGEST_CALL:
@@ -194,9 +194,9 @@ class Process:
         return True
 
     def take_back(self, most: int | None = None) -> list[Job]:
-        """Take calls back that were not begun, the first ones first."""
+        """Take back calls that were not begun, the first ones first."""
         found: list[Job] = []
-        for _ in range(_MOST_TAKEN_BACK):  # a process could write to its inbox without an end
+        for _ in range(_MOST_TAKEN_BACK):  # a process could write to its inbox endlessly
             number = self._inbox.take_back() if most is None or len(found) < most else None
             if number is None:
                 break
@@ -207,14 +207,14 @@ class Process:
         return found
 
     def reply(self, payload: bytes) -> None:
-        """Answer something that the call asked for; kill a process that asks on and reads no answers."""
+        """Answer a question of the call. A process that keeps asking but reads no answers is killed."""
         if len(self._outgoing) > _UNREAD:
             self.kill("does not read the answers to what it asks")
             return
         self._send(frame(self._mark, Kind.REPLY, payload))
 
     def unwind(self) -> None:
-        """Let the call in hand end, which was told that it is over; kill it if it does not."""
+        """Give a call that was told to end some time to do so; kill the process if it does not."""
         if self.jobs:
             first = next(iter(self.jobs))
             self.jobs[first] = Job(b"", self._loop.create_future())  # nothing waits for its answer
@@ -253,13 +253,13 @@ class Process:
     # What it writes
 
     def pause(self) -> None:
-        """Stop reading what it writes: it has to wait."""
+        """Stop reading what it writes, so that it has to wait."""
         if self._reading and not self.over:
             self._reading = False
             self._loop.remove_reader(self._answers)
 
     def resume(self) -> None:
-        """Read again what it writes."""
+        """Continue reading what it writes."""
         if not self._reading and not self.over:
             self._reading = True
             self._loop.add_reader(self._answers, self._readable)
@@ -332,7 +332,7 @@ class Process:
         self._at_most(_LEAVING)
 
     def kill(self, reason: str) -> None:
-        """End it at once, with everything that it has started. What it has not begun goes elsewhere."""
+        """End it at once, with everything that it has started; calls it has not begun go elsewhere."""
         self._leave()
         self._owner.take_again(self.take_back())
         if self._fault is None:
@@ -345,7 +345,7 @@ class Process:
         return bool(self.jobs)
 
     def look(self) -> None:
-        """End a call that uses more processor time than it may, and has not heeded SIGXCPU."""
+        """Kill the process if its call used too much processor time and ignored SIGXCPU."""
         if self._cpu is None or not self.jobs or not self.pid:
             return
         call, used = next(iter(self.jobs)), processor_time(self.pid, alone=True)
@@ -366,7 +366,7 @@ class Process:
             self.retire()
 
     def has_ended(self, status: int | None) -> None:
-        """Take the wait status it ended with; fail its call, and tell the pool."""
+        """Note the wait status it ended with; fail its calls, and tell the pool."""
         self.over = True
         self._stop_timer()
         self._take_rest()

@@ -1,4 +1,4 @@
-"""What an isolated tool may use: `Isolate`, and `Files` within it."""
+"""The settings of isolated tools: `Isolate`, and `Files` as a part of it."""
 
 import os
 import re
@@ -49,20 +49,20 @@ class Isolate(Struct, frozen=True):
     processes: int | None = None
     """How many processes there are, each with one call at a time; as many as processors by default."""
     memory: int | str | None = None
-    """Memory that a process may have beside what it begins with: bytes, or text such as `512MB`."""
+    """Memory a process may use in addition to what it starts with: bytes, or text such as `512MB`."""
     cpu: float | None = None
     """Seconds of processor time that one call may use, rounded up to whole seconds."""
     reuse: int | None = None
     """After how many calls a process is replaced; None for never."""
     network: bool = True
-    """Whether it has the network. Without it, this machine's own addresses cannot be reached either."""
+    """Whether it may use the network. If not, it cannot reach this machine's own addresses either."""
     files: Files | None = None
     """Which files it may use; None for all that the server can."""
     signals: bool = True
     """Whether it may send signals to processes that it has not started, such as the server."""
     descendants: int | None = 100
-    """How many processes it may have started that are still there; with more, all are killed. None for
-    any number."""
+    """How many processes that it started may exist at once; with more, all are killed. None for any
+    number."""
     queue: int = 10_000
     """How many calls may wait for a process; one more is refused."""
 
@@ -111,10 +111,10 @@ def _check(name: str, value: Any, least: int) -> None:
 
 
 def profile_of(option: "bool | Isolate | None") -> Isolate | None:
-    """Return the settings for what was given as `isolate=`; None for a tool that is not isolated.
+    """Return the settings for the option `isolate=`; None for a tool that is not isolated.
 
     Raises:
-        RuntimeError: This system has no processes that tools could be isolated in.
+        RuntimeError: This system is not Linux, which isolation needs.
     """
     if option is None or option is False:
         return None

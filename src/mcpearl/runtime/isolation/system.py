@@ -1,4 +1,4 @@
-"""System calls of Linux that Python has no function for."""
+"""Linux system calls that Python has no function for."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""The calls that wait for an isolated process, those of different peers in turn."""
+"""The calls that wait for an isolated process; peers take turns."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -7,16 +7,16 @@ from mcpearl.runtime.isolation.process import Job
 
 
 class Turns:
-    """A queue in which each peer has its turn, however many calls another one has waiting."""
+    """A queue in which peers take turns, however many calls of one peer are waiting."""
 
     def __init__(self) -> None:
-        self._again: OrderedDict[Job, None] = OrderedDict()  # those that had their turn already
+        self._again: OrderedDict[Job, None] = OrderedDict()  # calls that had their turn already
         self._by_peer: OrderedDict[Hashable, OrderedDict[Job, None]] = OrderedDict()
         self.count = 0
         """How many calls wait."""
 
     def add(self, job: Job) -> None:
-        """Have a call wait for the turn of its peer."""
+        """Queue a call until its peer has its turn."""
         jobs = self._by_peer.get(job.share)
         if jobs is None:
             jobs = self._by_peer[job.share] = OrderedDict()
@@ -24,7 +24,7 @@ class Turns:
         self.count += 1
 
     def put_first(self, job: Job) -> None:
-        """Have a call wait in front of all others."""
+        """Queue a call in front of all others."""
         self._again[job] = None
         self._again.move_to_end(job, last=False)
         self.count += 1

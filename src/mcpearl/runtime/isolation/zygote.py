@@ -1,8 +1,9 @@
 """The zygote: a small process that forks isolated processes, waits for their ends, and kills them.
 
 It is forked from the server with everything the application has loaded, runs none of the application's
-functions, and has no loop and no threads. It ends when the server does, however that ends, and takes
-with it what it has started and what that has started. This is its own side; `nursery` is the server's.
+functions, and has no loop and no threads. It ends when the server ends, in whatever way, and kills all
+isolated processes and everything they started. This module is the zygote's side; `nursery` is the
+server's.
 """
 
 import faulthandler
@@ -29,8 +30,8 @@ from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.profile import Isolate
 
 RECORD = struct.Struct("<BIIi")
-_DESCRIPTORS = 4  # of a process: see `Wiring`, and what it prints to
-_APART = 500  # the lowest number of a descriptor of ours in a process
+_DESCRIPTORS = 4  # of a process: three in its `Wiring`, and the one it prints to
+_APART = 500  # the lowest number of our own descriptors in a process
 _PERIOD = 50  # milliseconds between two looks at what the processes have started
 
 
@@ -42,19 +43,19 @@ class Op(IntEnum):
     KILL = 2
     """To the zygote: kill process `number`."""
     FORKED = 3
-    """Process `number` was started, as `value`."""
+    """Process `number` was started; `value` is its pid."""
     FAILED = 4
-    """Process `number` could not be started, for this error number."""
+    """Process `number` could not be started; `value` is the error number."""
     ENDED = 5
-    """Process `number` has ended with this wait status."""
+    """Process `number` has ended; `value` is its wait status."""
     WATCH = 6
     """To the zygote: calls run, so look at what the processes start."""
     REST = 7
     """To the zygote: no call runs."""
     EXCEEDED = 8
-    """Process `number` has too much of something, an `Excess`."""
+    """Process `number` exceeds a limit; `value` is an `Excess`."""
     KILLED = 9
-    """Process `number` was killed, or had ended before."""
+    """Process `number` was killed, or had already ended."""
 
 
 class Wiring(NamedTuple):
@@ -69,7 +70,7 @@ class Wiring(NamedTuple):
 
 
 Work = Callable[[int, Wiring], None]
-"""What a process does: gets the number of its pool, and what connects it to the server."""
+"""The function that a process runs, with the number of its pool and its connections to the server."""
 Profiles = Callable[[int], Isolate]
 """Returns the settings of a pool."""
 
@@ -84,7 +85,7 @@ def fork(work: Work, profiles: Profiles) -> tuple[int, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal between the fork and the end of its setup would be handled as the server would.
+    # Until the zygote is set up, it would handle a signal as the server does.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         with warnings.catch_warnings():
@@ -107,8 +108,8 @@ def _be(control: socket.socket, work: Work, profiles: Profiles) -> NoReturn:
     try:
         _forget_loop()
         gc.disable()
-        gc.freeze()  # what is garbage now has descriptors that are not this process's to close
-        os.setsid()  # what a terminal sends is for the server
+        gc.freeze()  # collecting garbage of the server could close descriptors in use here
+        os.setsid()  # signals from a terminal are for the server
         _silence(control.fileno())
         signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
@@ -121,7 +122,7 @@ def _be(control: socket.socket, work: Work, profiles: Profiles) -> NoReturn:
 
 
 def _forget_loop() -> None:
-    """Leave the event loop to the server, if it was running."""
+    """Detach from the event loop of the server, if one was running."""
     signal.set_wakeup_fd(-1)
     if "asyncio" in sys.modules:
         import asyncio
@@ -150,7 +151,7 @@ def _silence(kept: int) -> None:
 
 
 def _print_to(output: int) -> None:
-    """Have everything that is printed go to this descriptor, wherever it went before."""
+    """Send everything that is printed to this descriptor."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -164,7 +165,8 @@ def _print_to(output: int) -> None:
 def _apart(descriptor: int) -> int:
     """Move a descriptor away from the numbers that files get.
 
-    A tool that closes what is not its own, and opens a file then, must not get its answer written there.
+    If a tool closes a descriptor that is not its own and then opens a file, the file must not get its
+    number: answers would be written to the file.
     """
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _APART)
@@ -186,9 +188,9 @@ _BLOCKED = signal.valid_signals() - _FAULTS - {signal.SIGKILL, signal.SIGSTOP, s
 They are not handled: many handlers at once would need more than the signal stack that `faulthandler`
 sets up in an application that uses it.
 """
-_DROPPED_AT_ONCE = 1000  # of them, before the zygote does something else
+_DROPPED_AT_ONCE = 1000  # most signals that are dropped before the zygote does something else
 _OF_THE_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that are for the server, if they are sent to all."""
+"""Signals that are meant for the server when they are sent to all processes."""
 
 
 class _Zygote:
@@ -205,7 +207,7 @@ class _Zygote:
         self._profiles = profiles
         self._began_with = family.own_memory()
         self._watching = False
-        self._calls = False  # whether some run, as far as the server has said
+        self._calls = False  # whether the server said that calls are running
         self._crowded: set[int] = set()  # pids that were reported as crowded
         self._pools: dict[int, Isolate] = {}  # the settings of the processes, by pid
         self._numbers: dict[int, int] = {}  # of the processes, by pid
@@ -238,7 +240,7 @@ class _Zygote:
             self._end()
 
     def _take(self) -> bool:
-        """Do what the server asks for; False when it is gone."""
+        """Do what the server asks for; False when the server is gone."""
         try:
             record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, _DESCRIPTORS)
         except ConnectionError:
@@ -283,7 +285,7 @@ class _Zygote:
             os.setsid()
             system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
-                os._exit(code)  # it died before that was set
+                os._exit(code)  # the zygote died before that was set
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             signal.set_wakeup_fd(-1)
             for number in _OF_THE_SERVER:
@@ -313,7 +315,7 @@ class _Zygote:
         """Report processes that have ended, and kill what they left behind."""
         while True:
             try:
-                # Looked at first: until it is waited for, no other group has its number.
+                # Its group is killed before it is waited for: until then the number is not reused.
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break
@@ -327,11 +329,11 @@ class _Zygote:
                 del self._pids[number], self._pools[found.si_pid]
                 self._report(Op.ENDED, number, status)
         for pid in _children():
-            if pid not in self._numbers:  # it was handed to us when what had started it ended
+            if pid not in self._numbers:  # it became our child when its parent ended
                 family.end(pid)
 
     def _look(self) -> None:
-        """Kill families that have more than they may."""
+        """Kill families that exceed a limit."""
         self._watching = self._calls or any(map(family.children, self._numbers))
         for pid, number in self._numbers.items():
             found = family.excess(pid, self._pools[pid], self._began_with)
@@ -348,7 +350,7 @@ class _Zygote:
         _kill_group(pid)
 
     def _report(self, op: Op, number: int, value: int) -> None:
-        with suppress(OSError):  # the server is gone; the next look at it says so
+        with suppress(OSError):  # the server is gone, which the next read shows
             self._control.send(RECORD.pack(op, number, 0, value))
 
     def _end(self) -> None:
@@ -364,7 +366,7 @@ class _Zygote:
 
 
 def _drop_signals() -> None:
-    """Drop signals that are blocked and were sent: they count against a limit of the user."""
+    """Drop pending blocked signals: they count against a limit of the user."""
     for _ in range(_DROPPED_AT_ONCE):
         if signal.sigtimedwait(_BLOCKED, 0) is None:
             return

@@ -77,7 +77,7 @@ class UnixAddress:
 
 
 def is_unix(wire: asyncio.BaseTransport) -> bool:
-    """Whether a connection is one of a Unix socket."""
+    """Whether a connection uses a Unix socket."""
     system = wire.get_extra_info("socket")
     return system is not None and system.family == socket.AF_UNIX
 
@@ -94,9 +94,10 @@ def tune(system: socket.socket | None) -> None:
 
 
 def reason_of(error: OSError) -> str:
-    """Return why no connection was made, in the words of the system.
+    """Return why no connection was made, in the words of the operating system.
 
-    asyncio puts the address, or the errors of all addresses of a name, where those words would be.
+    asyncio's own message replaces those words: it names the address, or lists the errors of all
+    addresses of a name. The error numbers in it are translated back here.
     """
     numbers = re.findall(r"\[Errno (\d+)\]", str(error))
     if numbers and not isinstance(error, ssl.SSLError):

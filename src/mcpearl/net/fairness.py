@@ -1,8 +1,8 @@
-"""Fairness between the clients of a loop: a client that sends much is read a little at a time.
+"""Fairness between the clients of an event loop: large input is handled a little at a time, in turns.
 
 The loop hands over whatever it could read from one client before it looks at the next, and that can be
-thousands of messages. A lone sender's share doubles up to 128 KiB. While others send, a flooding client
-gets 256 bytes per turn and yields up to 16 times before each.
+thousands of messages. While others send, a flooding client gets 256 bytes per turn, and yields up to 16
+times before each turn. The share of a lone sender doubles with each turn, up to 128 KiB.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mcpearl.runtime.congestion import Congestion
 
-AT_ONCE = 4096  # bytes that are taken as they come
-SMALLEST = 256  # bytes of a turn: a message or two, as much as others get
-STEADY = 1024  # bytes of a turn in a line, at most
-PATIENCE = 16  # times those with a message or two go first
-LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long a new client may have to wait
+AT_ONCE = 4096  # a read of at most so many bytes is handled at once, without turns
+SMALLEST = 256  # bytes of the smallest turn: a message or two
+STEADY = 1024  # bytes of the largest turn that was waited for in a line
+PATIENCE = 16  # times that a client with a backlog yields before its next turn
+LARGEST = 128 * 1024  # bytes of the largest turn: a new client may wait for a thousand messages
 
 
 class Fairness:
-    """Which of the clients that share a loop spoke last, and how often those with little to say did."""
+    """State shared by the clients of one loop: the last to have a turn, and a count of small reads."""
 
     __slots__ = ("congestion", "speaker", "spoken")
 
@@ -26,7 +26,7 @@ class Fairness:
         self.speaker: Any = None
         self.spoken = 0
         self.congestion: Congestion | None = None
-        """Where what cannot be handled at once waits, if the server sheds load."""
+        """The lines in which input waits under load; None unless the server sheds load."""
 
 
 class Backlog:
@@ -36,10 +36,10 @@ class Backlog:
 
     def __init__(self) -> None:
         self._data = b""
-        self._taken = 0  # bytes of it that had their turn
+        self._taken = 0  # bytes of `_data` that had their turn
         self._share = SMALLEST  # bytes for one turn
-        self._heard = 0  # `spoken` when it last could have had a turn
-        self._passed = 0  # how often it yielded since its last turn
+        self._heard = 0  # `spoken` when the last turn could have begun
+        self._passed = 0  # how often the client yielded since its last turn
 
     def __bool__(self) -> bool:
         return bool(self._data)

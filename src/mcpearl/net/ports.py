@@ -1,7 +1,7 @@
 """Where servers listen: TCP ports and Unix sockets, opened and closed. Errors name the address.
 
-Only the owner of a Unix socket may connect to it. The socket file of a server that died is removed;
-that of a running one is not.
+Only the owner of a Unix socket may connect to it. The socket file of a server that died is replaced;
+that of a running server is not.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from mcpearl.runtime.arguments import Unusable
 _BACKLOG = 4096  # connections that may wait to be accepted
 _AT_ONCE = 32  # accepted before the loop looks for other work
 _LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
-# From Python 3.13 on, loops remove the file of a Unix socket; whether it is ours is decided here.
+# From Python 3.13 on, loops remove the file of a Unix socket. `UnixPort.close` does it here, since it
+# first checks that the file is still its own.
 _STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 MakeProtocol = Callable[[], asyncio.Protocol]
@@ -37,7 +38,7 @@ class TcpPort:
     Args:
         host: The address to listen on.
         port: The port to listen on.
-        tls: The context of TLS, if it is spoken on this port.
+        tls: The TLS context, if the port speaks TLS.
         handshake_timeout: Seconds a client has for the TLS handshake.
         reuse_port: Whether several processes may open the port and share its clients.
         listening: A socket that is bound to the port already, shared with other processes.
@@ -69,7 +70,7 @@ class TcpPort:
 
     @property
     def place(self) -> str:
-        """Host and port as an address to connect to names them; the port is known once it is open."""
+        """Host and port for a client to connect to; the port is known once it is open."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(
             self._address.host, self._address.host
         )
@@ -105,7 +106,7 @@ class UnixPort:
         self._address = UnixAddress(path)
         self._path = Path(path)
         self._front: asyncio.Server | None = None
-        self._file: os.stat_result | None = None  # the socket file's, to recognize it
+        self._file: os.stat_result | None = None  # of the socket file, to recognize it
 
     def __str__(self) -> str:
         return str(self._address)
@@ -141,8 +142,8 @@ class UnixPort:
         self._clear()
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Before the name exists, so that no other user can connect at any moment; systems that
-            # ignore it here take it afterwards.
+            # Set the mode before the file exists, so that no other user can connect at any moment.
+            # For systems that ignore this, the mode is set again afterwards.
             with suppress(OSError):
                 os.fchmod(listening.fileno(), 0o600)
             listening.bind(str(self._path))
@@ -185,15 +186,15 @@ class UnixPort:
 def host_of(transport: asyncio.BaseTransport) -> str | None:
     """Return the host of a peer, by which its connections are counted together.
 
-    Of an IPv6 address it is the network of 64 bits, which usually belongs to one peer; None where the
-    socket has no address.
+    For IPv6 this is the /64 network, which usually belongs to one peer. Returns None if the socket has
+    no address.
     """
     address = transport.get_extra_info("peername")
     return host_key(address[0]) if isinstance(address, tuple) else None
 
 
 def host_key(host: str) -> str:
-    """Return what stands for all addresses of one peer."""
+    """Return the IPv4 address, or the /64 network of an IPv6 address, as a key for one peer."""
     if ":" not in host:
         return host
     try:
@@ -208,8 +209,8 @@ def host_key(host: str) -> str:
 def _widen(listening: socket.socket) -> None:
     """Let many connections wait at a socket that asyncio listens on.
 
-    For asyncio the backlog is also how often it tries to accept in a row. It does not stop when the
-    process is out of file descriptors, and logs every attempt.
+    asyncio itself gets a small backlog, because it also tries to accept that many connections in a
+    row. When the process is out of file descriptors, it does not stop, and logs every attempt.
     """
     listening.listen(_BACKLOG)
 

@@ -66,17 +66,17 @@ class EventReader:
 
     def __init__(self, max_event: int) -> None:
         self._max = max_event
-        self._line = bytearray()  # the unfinished line; of an overlong one, how it begins
-        self._overlong = False  # the unfinished line cannot be part of an event within the bound
-        self._skip_lf = False  # the line before ended in CR; a LF now belongs to it
+        self._line = bytearray()  # the unfinished line; only its first byte if it is overlong
+        self._overlong = False  # the unfinished line is longer than an event may be
+        self._skip_lf = False  # the last bytes ended in CR; a LF that follows is of the same line
         self._start = True  # no line was read yet, so a byte order mark may come
-        # The data of the event so far: None without any, and a copy only from the second line on.
+        # The data of the event so far: None before its first line, copied only from the second on.
         self._data: bytes | bytearray | None = None
         self._event = ""
         self._id = ""  # takes effect once its event is complete
         self._oversized = False
         self.last_id = ""
-        """The id to resume with after the stream broke."""
+        """The id to resume with after the stream breaks."""
         self.retry: int | None = None
         """Milliseconds to wait before reconnecting, as the server last asked."""
 

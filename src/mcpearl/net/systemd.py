@@ -1,4 +1,4 @@
-"""What systemd hands to a service and hears from it: listening sockets, readiness, a watchdog."""
+"""systemd's interface to services: inherited listening sockets, readiness, the watchdog."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ class _Inherited:
         self._sockets = [*(_listed() if self._sockets is None else self._sockets), *sockets]
 
     def take(self, *, port: int = 0, path: str | None = None) -> socket.socket | None:
-        """Return a listening socket: the Unix socket of a path, or a TCP port, this one if possible."""
+        """Return an inherited socket: the Unix socket at `path`, or a TCP socket, best that of `port`."""
         if self._sockets is None:
             self._sockets = _listed()
         if path is not None:
@@ -37,7 +37,7 @@ def _listed() -> list[socket.socket]:
         return []
     count = os.environ.get("LISTEN_FDS", "")
     for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
-        os.environ.pop(name, None)  # children must not take them for theirs
+        os.environ.pop(name, None)  # child processes must not take the sockets for theirs
     found = []
     for number in range(_FIRST, _FIRST + (int(count) if count.isdigit() else 0)):
         os.set_inheritable(number, False)
@@ -49,7 +49,7 @@ inherited = _Inherited()
 
 
 def notify(state: str) -> None:
-    """Tell systemd a state, such as `READY=1`; without systemd, do nothing."""
+    """Send systemd a state, such as `READY=1`; without systemd, do nothing."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -59,11 +59,11 @@ def notify(state: str) -> None:
         try:
             channel.sendto(state.encode(), address)
         except OSError:
-            pass  # a manager that is away cannot be notified
+            pass  # systemd does not listen now, and the service must run on
 
 
 class SystemdWatchdog:
-    """Tells systemd that the loop runs, twice in the time it waits for that (`WatchdogSec=`)."""
+    """Tells systemd that the event loop runs, twice in each watchdog period (`WatchdogSec=`)."""
 
     def __init__(self) -> None:
         given = os.environ.get("WATCHDOG_USEC", "")
@@ -72,12 +72,12 @@ class SystemdWatchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin, if systemd waits for it."""
+        """Begin to notify systemd, if the watchdog is on."""
         if self.interval:
             notify("WATCHDOG=1")
             self._timer = asyncio.get_running_loop().call_later(self.interval, self.start)
 
     def stop(self) -> None:
-        """End."""
+        """Stop notifying systemd."""
         if self._timer is not None:
             self._timer.cancel()

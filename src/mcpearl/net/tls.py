@@ -27,7 +27,7 @@ class Tls(NamedTuple):
 def client_context(
     tls: Tls | ssl.SSLContext | None, protocols: Sequence[str] = ()
 ) -> ssl.SSLContext:
-    """Return the context of a client that offers `protocols` (ALPN). A given context is kept."""
+    """Return the context of a client that offers `protocols` (ALPN). A given context is unchanged."""
     if isinstance(tls, ssl.SSLContext):
         return tls
     tls = tls or Tls()
@@ -48,7 +48,7 @@ def client_context(
 
 
 def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -> ssl.SSLContext:
-    """Return a context that trusts the same authorities and the system's, without a certificate."""
+    """Return a context that trusts the same authorities and the system's, but has no certificate."""
     context = ssl.create_default_context()
     if isinstance(tls, ssl.SSLContext):
         authorities = b"".join(tls.get_ca_certs(binary_form=True))
@@ -70,8 +70,8 @@ def server_context(
 ) -> ssl.SSLContext | None:
     """Return the context of a server, or None without TLS.
 
-    `client_ca` requires certificates of clients; if they are `optional`, a client may connect without
-    one, to be refused with a reason.
+    With `client_ca`, clients need a certificate of that authority. If the certificate is `optional`, a
+    client can connect without one, so that a later check can refuse it with a reason.
     """
     if certificate is None:
         if key is not None or client_ca is not None:
@@ -95,7 +95,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: PathLike, key: PathL
         _check_readable("key", key)
 
     def refuse_password() -> str:
-        # Otherwise the system would ask for it at the terminal, and a service would wait forever.
+        # Otherwise OpenSSL would ask for it at the terminal, and a service would wait forever.
         raise Unusable(
             f"`key`: {str(key or certificate)!r} is protected by a password; give a key without one"
         )
@@ -116,7 +116,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: PathLike, key: PathL
 def _check_readable(option: str, path: PathLike) -> None:
     """Raise `Unusable` with the name of a file that cannot be read."""
     try:
-        with open(path, "rb"):  # noqa: PTH123 (it may be text)
+        with open(path, "rb"):  # noqa: PTH123 (the path may be a `str`)
             pass
     except OSError as error:
         raise Unusable(f"`{option}`: cannot read {str(path)!r}: {error.strerror}") from None

@@ -1,8 +1,8 @@
 """Accepts TLS connections, with a bound on the handshakes under way.
 
-Until its handshake is done a connection belongs to no protocol, and nothing else counts it. When as many
-handshakes as may are under way, further connections wait in the system's queue; a handshake that takes
-more than a moment makes room for them.
+Until its handshake is done, a connection has no protocol and is not counted anywhere else. At the bound,
+further connections wait in the system's queue; to make room for them, the oldest handshake is ended if it
+has taken more than a second.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ class TlsFront:
     """The accepting side of one TLS port.
 
     Args:
-        listening: The socket, which listens already.
-        tls: The context of the server.
+        listening: The socket, already listening.
+        tls: The server's TLS context.
         make: Makes the protocol of a connection.
         timeout: Seconds a handshake may take.
     """
@@ -46,9 +46,7 @@ class TlsFront:
             await self._until_room()
             try:
                 connection, _ = await self._loop.sock_accept(self._listening)
-            except (
-                OSError
-            ):  # the process has no file descriptor left, or the client is gone already
+            except OSError:  # the process is out of file descriptors, or the client has left
                 await asyncio.sleep(_OUT_OF_FILES)
                 continue
             task = self._loop.create_task(self._shake_hands(connection))
@@ -56,7 +54,7 @@ class TlsFront:
             task.add_done_callback(self._handshakes.pop)
 
     async def _until_room(self) -> None:
-        """Wait while there are too many handshakes; end the oldest if it takes long."""
+        """Wait while there are too many handshakes; end the oldest if it takes too long."""
         while len(self._handshakes) >= MAX_HANDSHAKES:
             oldest, began = next(iter(self._handshakes.items()))
             left = began + _MOMENT - self._loop.time()
@@ -70,7 +68,7 @@ class TlsFront:
             await self._loop.connect_accepted_socket(
                 self._make, connection, ssl=self._tls, ssl_handshake_timeout=self._timeout
             )
-        except (OSError, asyncio.CancelledError):  # TLS's own errors are among these
+        except (OSError, asyncio.CancelledError):  # errors of TLS are `OSError`s
             connection.close()
 
     def close(self) -> None:

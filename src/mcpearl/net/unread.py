@@ -1,9 +1,9 @@
-"""What a peer was sent and has not read: counted in the budget, and cut off when it is not read.
+"""Output that a peer has not read yet: it is counted in the budget, and the peer must read it in time.
 
 This is the one place that decides whether a peer reads. A connection whose output piles up makes an
 `Unread`; it exists until the peer has caught up, and costs a timer. In every `patience` seconds the peer
 has to read all that waits, or at least `SLOWEST` bytes a second. A peer that does not, or leaves more
-than the budget has room for, is dropped.
+unread than the budget has room for, is dropped.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from collections.abc import Callable
 from mcpearl.runtime.budget import UNCOUNTED, Account
 
 DOES_NOT_READ = "the peer does not read what it is sent"
-SLOWEST = 4 * 1024  # bytes a second that a peer reads at least, if so many wait
-_LOOKS = 16  # within the patience with a peer
+SLOWEST = 4 * 1024  # bytes a second that a peer must read at least, if so many wait
+_LOOKS = 16  # checks in `patience` seconds
 
 
 class Unread:
     """The unread output of one connection.
 
     Args:
-        account: The peer's.
+        account: The peer's account in the budget.
         patience: Seconds in which the peer must read.
         waiting: Returns how many bytes wait.
-        written: Returns how many bytes were ever written, those that wait included.
-        drop: Ends the connection, with the reason.
+        written: Returns how many bytes were ever written, including those that wait.
+        drop: Ends the connection; called with the reason.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Unread:
         self._schedule()
 
     def count(self) -> bool:
-        """Count what waits now; return False when that was too much, and the peer is dropped."""
+        """Count what waits now. If there is no room for it, drop the peer and return False."""
         waiting = self._waiting()
         if self._holding.resize(waiting if waiting > UNCOUNTED else 0):
             return True

@@ -1,8 +1,8 @@
-"""The processes that a process has started and that have left its group, on Linux.
+"""The descendants of a process that have left its process group, on Linux.
 
-Ending a group does not reach a process that began a session of its own. While its parents live it can be
-found among their children; each is held by a descriptor, so that no other process is ended in its place
-once its number is used again. A process that has also given up its parent (a daemon) is not found.
+Killing a group does not reach a process that began a session of its own. While its parent lives, it is
+found among the parent's children. Each is held by a descriptor, so that no other process is killed in its
+place when its number is used again. A process that has also left its parent (a daemon) is not found.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-_MOST = 1000  # processes that are looked at
+_MOST = 1000  # about the number of processes that are looked at
 
 
 class Strays:
@@ -33,7 +33,7 @@ class Strays:
                     self._held.append(held)
 
     def kill(self) -> None:
-        """End those that still run, and let go of all."""
+        """Kill those that still run, and release the descriptors."""
         held, self._held = self._held, []
         for descriptor in held:
             with suppress(OSError):

@@ -89,12 +89,12 @@ def decode_value(value: str) -> str:
 class ToolHeaders:
     """The headers of the tools of one server, as their schemas last said.
 
-    Bounded: the tools learned longest ago are forgotten first. A call of such a tool lacks its
-    headers, which a server that checks them answers with an error that has the tools listed again.
+    Bounded: the tools learned longest ago are forgotten first. A call of a forgotten tool lacks its
+    headers; a server that checks them answers with an error, and the client lists the tools again.
     """
 
     def __init__(self, max_bytes: int = 8 << 20) -> None:
-        # By tool, only of those that have any.
+        # By tool; only tools that have such headers.
         self._paths: BoundedDict[dict[Path, str]] = BoundedDict(max_bytes)
 
     def learn(self, tools: list[Tool]) -> list[Tool]:
@@ -185,7 +185,7 @@ def annotated(schema: Any) -> dict[Path, str]:
 
 
 def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
-    """Yield every schema inside `root`; the path is None if it is not only `properties`."""
+    """Yield every schema inside `root`; the path is None if not only `properties` lead to it."""
     waiting: list[tuple[Path | None, Any]] = [((), root)]
     while waiting:
         path, schema = waiting.pop()
@@ -206,7 +206,7 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
 
 
 def text_at(arguments: Any, path: Path) -> str | None:
-    """Return the argument at a path as its header has it; None if it is absent or null."""
+    """Return the argument at a path as text for its header; None if it is absent or null."""
     return _text(_value_at(arguments, path))
 
 

@@ -1,8 +1,9 @@
 """The client's end of stdio: a server started as a child process.
 
 The child gets a clean environment, its own process group and a guard: a small shell that waits on a
-pipe and kills the group when this process dies without closing the transport. Closing escalates from
-closed input over SIGTERM to SIGKILL. When the child dies, the error has its exit code and last output.
+pipe and kills the group when this process dies without closing the transport. Closing escalates: it
+closes the input, then sends SIGTERM, then SIGKILL. When the child dies, the error has its exit code and
+its last output.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from mcpearl.transports.transport import Receiver
 
 logger = logging.getLogger("mcpearl.client")
 
-# Options after which the next argument is what is run.
+# Arguments that cannot be secrets; the argument after them names what is run.
 _HARMLESS_OPTIONS = frozenset({"-m", "-u", "-y", "--yes", "run", "exec"})
 # An assignment, a login or query in an address, or a long word that mixes letters and digits.
 _MAYBE_SECRET = re.compile(
@@ -49,7 +50,7 @@ _LAST_LINES = 20
 _LONGEST_LINE = 4096
 _LAST_WORDS = 0.1  # seconds to read output that a dying process has already written
 
-# When its standard input closes, it ends the group: SIGTERM first, then SIGKILL.
+# When its standard input closes, the guard ends the group: SIGTERM first, then SIGKILL.
 _GUARD = (
     "trap '' TERM INT HUP; read nothing; "
     'kill -TERM -"$1" 2>/dev/null; sleep 2; kill -KILL -"$1" 2>/dev/null'
@@ -126,7 +127,7 @@ class ProcessTransport:
         self._use(unopened)
 
     def _use(self, stream: StreamProtocol) -> None:
-        """Send on this stream; each process has its own, which nothing of an earlier one reaches."""
+        """Send on this stream. Each process has its own, so it gets no message for an earlier one."""
         self.send = stream.send
         self.flush = stream.flush
 
@@ -192,7 +193,7 @@ class ProcessTransport:
             return
         self._child = None
         self.flush()
-        strays = child.strays()  # now: its children are not known as its any more when it has ended
+        strays = child.strays()  # now: when it has ended, its children cannot be found any more
         try:
             await self._end(child)
         finally:
@@ -410,7 +411,7 @@ class _Pipe(asyncio.BaseProtocol):
     def __init__(
         self, child: _ProcessChild, fd: int, data_received: Callable[[bytes], Any]
     ) -> None:
-        self.data_received = data_received  # bound here, so that no call stands in between
+        self.data_received = data_received  # called directly by the loop
         self._child = child
         self._fd = fd
 
@@ -428,7 +429,7 @@ class _Pipe(asyncio.BaseProtocol):
 
 
 def _show(line: str) -> None:
-    """Write a line of a process to stderr of this one, where people look for it."""
+    """Write a line of the child's stderr to that of this process, where people look for it."""
     if sys.stderr is not None:  # it is None in a program without a console
         print(line, file=sys.stderr, flush=True)
 

@@ -27,7 +27,7 @@ _LINGER = 1.0  # seconds a peer has to read the rest and close its side
 
 
 class Acceptor(Protocol):
-    """What a server's socket asks of the server."""
+    """What a server's socket needs from the server."""
 
     limits: Limits
     turns: Fairness
@@ -64,7 +64,7 @@ class SocketTransport(StreamProtocol):
     # The loop's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Note the socket, and when it was opened."""
         self.wire = cast("asyncio.Transport", transport)
         self._now = asyncio.get_running_loop().time
         self.opened_at = self.spoke_at = self._now()
@@ -159,16 +159,16 @@ class SocketServer(SocketTransport):
         self.reception = reception
         self._has_ended = False  # whether the client will send nothing more
         self._unread = Backlog()
-        self._read_at = 0.0  # when that was
+        self._read_at = 0.0  # when `_unread` was read
         self._backlog: Holding | None = None  # for what was read at once, if it was much
-        self._in_line = False  # whether it waits for its turn there, if load is shed
+        self._in_line = False  # whether this client waits in a line, if load is shed
         self._is_wanted = True  # whether the receiver wants messages
         self._is_read = True  # whether the socket is being read
         self._call_soon: Any = None  # the loop's
         self._charged: Holding | None = None  # for the connection itself
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, if there is room for one more."""
+        """Begin to serve the client, if there is room for one more."""
         super().connection_made(transport)
         self._call_soon = asyncio.get_running_loop().call_soon
         if self.reception.enter(self):
@@ -201,7 +201,7 @@ class SocketServer(SocketTransport):
     # Reading, in turns
 
     def data_received(self, data: bytes) -> None:
-        """Take what was read: a little at once, much in pieces, so that other clients get their turn."""
+        """Take what was read. Much is handled in pieces, so that other clients get their turn."""
         turns = self.reception.turns
         congestion = turns.congestion
         if (
@@ -227,7 +227,7 @@ class SocketServer(SocketTransport):
             self._wait_in(congestion)
 
     def _count_backlog(self, size: int) -> bool:
-        """Count what waits for its turn, and what came of it that waits for room; False if it may not."""
+        """Count what waits for its turn. If there is no room, end the connection and return False."""
         if self.account is None:
             return True
         if self._backlog is None:
@@ -250,13 +250,13 @@ class SocketServer(SocketTransport):
             self._go_on()
 
     def _take_piece(self) -> None:
-        """Handle at least one whole message; parts of one cost no work."""
+        """Handle at least one whole message; taking only a part of one costs hardly any work."""
         unread = self._unread
         while not self.take_bytes(unread.take()) and unread:
             pass
 
     def _wait_in(self, congestion: "Congestion") -> None:
-        """Wait for a turn in the line of this client; what was read together is equally old."""
+        """Wait for a turn in the line of this client. What was read together is equally old."""
         if self._in_line:
             return
         self._in_line = True

@@ -29,7 +29,7 @@ class StdioTransport(StreamProtocol):
         super().__init__(limits)
         self._reader: asyncio.ReadTransport | None = None
         self._writer: asyncio.WriteTransport | None = None
-        self._saved: tuple[_Saved, _Saved] | None = None  # what descriptors 0 and 1 were
+        self._saved: tuple[_Saved, _Saved] | None = None  # the original descriptors 0 and 1
 
     async def open(self, receiver: Receiver) -> None:
         """Take the standard streams over and begin to read."""
@@ -91,7 +91,7 @@ class _InputProtocol(asyncio.BaseProtocol):
     """The read pipe. Its end is not the end of the connection: there may be answers to write."""
 
     def __init__(self, stream: StreamProtocol) -> None:
-        self.data_received = stream.take_bytes  # bound here, so that no call stands in between
+        self.data_received = stream.take_bytes  # called directly by the loop
         self.eof_received = stream.eof_received
         self._stream = stream
 
@@ -225,7 +225,7 @@ def _take_over() -> tuple[_Saved, _Saved]:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    _flush_printed()  # including what is still in Python's buffer
+    _flush_printed()  # what is still in Python's buffer goes to stderr, too
     _print_lines_at_once()
     return saved
 
@@ -244,7 +244,7 @@ def _flush_printed() -> None:
 
 
 def _print_lines_at_once() -> None:
-    """Show what handlers print line by line; only now, since this flushes what was printed before."""
+    """Write what handlers print line by line. This also flushes the buffer, so it is done last."""
     try:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):

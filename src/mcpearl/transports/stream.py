@@ -21,7 +21,7 @@ from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 if TYPE_CHECKING:
     from mcpearl.net.http_server.request import RequestInfo
 
-_PATIENCE = 2.0  # seconds a closing stream waits for a peer that takes nothing of the rest
+_PATIENCE = 2.0  # seconds a closing stream waits for a peer that reads nothing
 
 
 class Outbox:
@@ -31,9 +31,8 @@ class Outbox:
         self._framer = framer
         self._limit = limit
         self._overfull = overfull  # called with the reason when the peer left too much unread
-        self._much = high_water(
-            limit
-        )  # bytes worth a write of their own; unread, worth waiting for
+        # From so many bytes on, messages are written at once; if so many are unread, senders wait.
+        self._much = high_water(limit)
         self.messages: list[bytes] = []
         """Taken, and not handed to the loop yet."""
         self._size = 0  # of these messages
@@ -43,14 +42,14 @@ class Outbox:
         self._closed = False
         self.written = 0
         """Bytes handed to the loop."""
-        self._mark: float = inf  # when so many were written, it is time to look what is unread
+        self._mark: float = inf  # when so many bytes are written, unread output is counted again
         self._account: Account | None = None  # the peer's, where its unread output is counted
-        self._patience = inf  # seconds a peer has to read, then
-        self._unread: Unread | None = None  # while much of it waits
+        self._patience = inf  # seconds the peer has to read it
+        self._unread: Unread | None = None  # while much is unread
         self.corked = False
-        """Set while a read is handled: what it leads to leaves in one write, after it."""
+        """Set while a read is handled: messages sent meanwhile leave in one write afterwards."""
         self.blocked = False
-        """Set while the system takes no more, because the peer does not read."""
+        """Set while the operating system takes no more, because the peer does not read."""
 
     def attach(self, writer: asyncio.WriteTransport) -> None:
         """Begin to write."""
@@ -123,16 +122,16 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """How many bytes the system has not taken yet."""
+        """How many bytes the operating system has not taken yet."""
         return 0 if self._writer is None else self._writer.get_write_buffer_size()
 
     @property
     def empty(self) -> bool:
-        """Whether everything was handed to the system."""
+        """Whether everything was handed to the operating system."""
         return self._writer is None or not (self.messages or self.waiting)
 
     def close(self) -> list[bytes]:
-        """Take nothing more; return what was never handed to the loop, so certainly did not leave."""
+        """Take nothing more; return what was never handed to the loop, so was certainly not sent."""
         self._closed = True
         if self._unread is not None:
             self._unread.close()
@@ -206,7 +205,7 @@ class StreamProtocol(asyncio.Protocol):
         return len(frames)
 
     def tally(self, count: Callable[[int], None]) -> None:
-        """Have the bytes counted that are read from now on; before the stream is opened.
+        """Count the bytes that are read. Called before the stream is opened.
 
         Args:
             count: Called with the size of everything that is read.

@@ -1,6 +1,6 @@
 """A transport that shows what passes through it: every message, in both directions.
 
-`Tap` is put around the transport of a client. The client and the wire cannot tell that it is there.
+`Tap` is put around the transport of a client. Neither the client nor the wire notices it.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class Tap(WrappedTransport):
         self._show = show
 
     async def open(self, receiver: Receiver) -> None:
-        """Open the transport, and listen between it and its receiver."""
+        """Open the inner transport, and show what it receives."""
         assert isinstance(receiver, ClientReceiver)
         await self._inner.open(_Listening(receiver, self._show))
 
@@ -49,7 +49,7 @@ class Tap(WrappedTransport):
 
 
 class _Listening:
-    """Stands before the receiver of a tapped transport."""
+    """Shows each message before it reaches the receiver of a tapped transport."""
 
     def __init__(self, receiver: ClientReceiver, show: Show) -> None:
         self._receiver = receiver
@@ -74,10 +74,10 @@ class _Listening:
 
 
 def about(message: dict[str, Any], version: str | None, modern: bool) -> Outgoing:
-    """Describe a message that no client made to the transport that sends it.
+    """Describe, to the transport that will send it, a message that was not made by a client.
 
     Args:
-        message: The message, such as a person wrote it.
+        message: The message, for example one that a person wrote.
         version: The protocol version it is in; None before one is agreed.
         modern: Whether it belongs to no session.
     """

@@ -21,7 +21,7 @@ else:
 
 
 class Outgoing(Struct, frozen=True, gc=False):
-    """What a client knows of a message it sends, so that no transport has to parse the bytes.
+    """What a client knows about a message it sends, so that no transport has to parse the bytes.
 
     A request has `method` and `id`, a notification `method` only, an answer neither.
     """
@@ -42,10 +42,10 @@ class Receiver(Protocol):
     """The side of a connection that takes what a transport read. Its methods never raise."""
 
     def received(self, frames: list[Frame]) -> None:
-        """Take whole messages, and an error in the place of each that was not one.
+        """Take whole messages; a message that could not be read is replaced by an error.
 
         Args:
-            frames: The messages, in order. An empty list is a sign of life: part of one arrived.
+            frames: The messages, in order. An empty list means that part of a message arrived.
         """
         ...
 
@@ -72,7 +72,7 @@ class Receiver(Protocol):
 
 @runtime_checkable
 class ClientReceiver(Receiver, Protocol):
-    """The receiver of a client, which is also told what became of single requests."""
+    """The receiver of a client, which also learns what happened to single requests."""
 
     def received(self, frames: Sequence[Frame | Envelope]) -> None:
         """Take messages; those the transport had to decode are handed over decoded."""
@@ -83,16 +83,16 @@ class ClientReceiver(Receiver, Protocol):
         ...
 
     def unsent(self, messages: list[bytes]) -> None:
-        """Note, before `lost`, which messages were taken but never left."""
+        """Note, before `lost`, which messages were taken but never sent."""
         ...
 
     def held(self, request_id: RequestId | None, holding: bool) -> None:
-        """Note that a request, or connecting (None), begins or stops to wait for authorization."""
+        """Note that a request, or connecting (None), begins or stops waiting for authorization."""
         ...
 
 
 class Channel(Protocol):
-    """The sending side of one connection to one peer. It is the `Outlet` of everything said on it."""
+    """The sending side of one connection to one peer. It is the `Outlet` of what is sent on it."""
 
     keeps_alive: bool = False
     """Whether the wire itself notices a dead peer, so that the connection sends no pings."""
@@ -120,7 +120,7 @@ class Channel(Protocol):
         return 0
 
     def tally(self, count: Callable[[int], None]) -> None:
-        """Have the bytes counted that are read from now on, where that is possible; before opening.
+        """Count the bytes that are read, where that is possible. Called before the transport is opened.
 
         Args:
             count: Called with the size of everything that is read.
@@ -128,11 +128,11 @@ class Channel(Protocol):
         return
 
     def send(self, message: bytes, about: Outgoing | None = None) -> None:
-        """Take one message to be sent in order. After the end it is dropped in silence.
+        """Take one message to be sent in order. After the end of the connection it is silently dropped.
 
         Args:
             message: The encoded message.
-            about: What the sender knows of it. Clients always pass it, servers never do.
+            about: What the sender knows about it. Clients always pass it, servers never do.
         """
         ...
 
@@ -174,14 +174,14 @@ class Transport(Channel, Protocol):
 
 @runtime_checkable
 class Announcing(Protocol):
-    """A transport of a session that several processes have, and one of them has to announce for."""
+    """A transport of a session that several processes have: an announcement must be sent by only one."""
 
     def announce(self, message: bytes, position: str | None = None) -> None:
-        """Send what every process that has the session sends, once.
+        """Send an announcement once, although every process that has the session announces it.
 
         Args:
             message: The announcement.
-            position: Where it is on a bus that stores messages.
+            position: Its position on the bus, if the bus stores messages.
         """
         ...
 

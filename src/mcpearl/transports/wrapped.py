@@ -1,4 +1,4 @@
-"""A client's transport around another one: what it does not change is left to that one."""
+"""A client's transport that wraps another one, and passes through what it does not change."""
 
 from mcpearl.transports.transport import Talkative, ToolAware, Transport
 from mcpearl.types.tools import Tool

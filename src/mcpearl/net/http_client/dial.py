@@ -1,6 +1,6 @@
-"""Making connections to one origin: directly or through a proxy, in HTTP/1.1 or HTTP/2.
+"""Makes connections to one origin: directly or through a proxy, in HTTP/1.1 or HTTP/2.
 
-Which version of HTTP is spoken is offered in the TLS handshake and is the server's choice.
+The client offers versions of HTTP in the TLS handshake, and the server chooses one.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ class Dialer:
     Args:
         url: Any address of the origin.
         tls: The context for `https://`.
-        proxy: An `http://` address; without it the environment decides.
-        http2: Whether a connection in HTTP/1.1 is refused.
+        proxy: The `http://` address of a proxy; by default the environment's, if it names one.
+        http2: Whether an HTTP/1.1 connection is refused.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from typing import Protocol
 
 Header = tuple[str, str]
 
-MAX_HEAD = 64 * 1024  # bytes of the head of an answer
+MAX_HEAD = 64 * 1024  # most bytes of the head of an answer
 _CHALLENGE = "www-authenticate"
 
 
@@ -18,11 +18,11 @@ class ExchangeFailed(Exception):
 
 
 class HttpExchange(Protocol):
-    """One request and its answer, on a connection in HTTP/1.1 or on a stream of one in HTTP/2."""
+    """One request and its answer: on a connection in HTTP/1.1, on a stream in HTTP/2."""
 
     status: int
     headers: dict[str, str]
-    """Of the answer, by lower-case name; the first of repeated ones, except for challenges."""
+    """Headers of the answer by lower-case name. Repeated challenges are joined; else the first counts."""
 
     def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
         """Send a request."""
@@ -37,12 +37,12 @@ class HttpExchange(Protocol):
         ...
 
     def release(self) -> None:
-        """End the exchange. If the answer is not over, the server is notified at once."""
+        """End the exchange. If the answer is not complete, the server is notified at once."""
         ...
 
 
 def note(headers: dict[str, str], name: str, value: str) -> None:
-    """Add a header of an answer. Servers may send a challenge for each scheme they support."""
+    """Add a header of an answer. Challenges are joined: a server may send one for each scheme."""
     if name not in headers:
         headers[name] = value
     elif name == _CHALLENGE:

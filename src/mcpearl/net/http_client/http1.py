@@ -18,20 +18,20 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class AnswerHeads:
-    """The heads of answers that arrived whole. Servers repeat themselves: such a head is not parsed.
+    """Heads of earlier answers. Servers repeat themselves, and a known head is not parsed again.
 
-    Bounded: the one learned longest ago is forgotten first.
+    Bounded: the head learned longest ago is forgotten first.
     """
 
     __slots__ = ("_heads", "_longest", "_most")
 
     def __init__(self, most: int = 32, longest: int = 1024) -> None:
-        self._heads: dict[bytes, tuple[int, dict[str, str]]] = {}  # the length, and the headers
+        self._heads: dict[bytes, tuple[int, dict[str, str]]] = {}  # body length and headers
         self._most = most
         self._longest = longest
 
     def find(self, data: bytes) -> tuple[dict[str, str], bytes] | None:
-        """Return headers and body of an answer with status 200, if these bytes are one and no more."""
+        """Return headers and body, if `data` is exactly one answer with a known head (status 200)."""
         end = data.find(_END_OF_HEAD) + 4
         found = self._heads.get(data[:end])
         if found is None or len(data) != end + found[0]:
@@ -39,7 +39,7 @@ class AnswerHeads:
         return found[1], data[end:]
 
     def learn(self, data: bytes, headers: dict[str, str]) -> None:
-        """Remember the head of an answer that the parser found to be whole, with status 200."""
+        """Remember the head of `data`, which the parser found to be one whole answer with status 200."""
         end = data.find(_END_OF_HEAD) + 4
         length = len(data) - end
         if headers.get("content-length") == str(length) and end <= self._longest:
@@ -55,11 +55,11 @@ class Http1Connection(asyncio.Protocol):
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._fixed: list[Header] = [("Host", host)]
-        self._prefix = ""  # of every target, if the connection is to a proxy
+        self._prefix = ""  # put before every target, if the connection is to a proxy
         self._transport: Any = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[None] | None = None  # of the reader
-        self._told: Callable[[], None] | None = None  # called in its place, see `when_answered`
+        self._waiter: asyncio.Future[None] | None = None  # the reader waits for it
+        self._told: Callable[[], None] | None = None  # called instead, see `post`
         self._chunks: deque[bytes] = deque()
         self._held = 0  # bytes in `_chunks`
         self._paused = False
@@ -73,17 +73,17 @@ class Http1Connection(asyncio.Protocol):
         self._error: ExchangeFailed | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Of the answer, by lower-case name; the first of repeated ones, except for challenges."""
+        """Headers of the answer by lower-case name, as in `HttpExchange`."""
 
     def through_proxy(self, origin: str, headers: list[Header]) -> None:
-        """Send every request to a proxy, in its form."""
+        """Send every request in the form for a proxy: the target with the origin, and its headers."""
         self._prefix = origin
         self._fixed += headers
 
     # Asking
 
     def usable(self, max_idle: float) -> bool:
-        """Whether the server will most likely not close it before a request arrives."""
+        """Whether the server will most likely keep it open until a request arrives."""
         fresh = self._loop.time() - self._free_since < max_idle
         return fresh and self._error is None and not self._transport.is_closing()
 
@@ -107,7 +107,7 @@ class Http1Connection(asyncio.Protocol):
         Args:
             head: What `head_of_post` returned.
             body: The body.
-            told: Called from within the loop; it may read, and `release`.
+            told: Called by the event loop; it may read the answer, and `release` the connection.
         """
         self._begin()
         self._told = told
@@ -122,7 +122,7 @@ class Http1Connection(asyncio.Protocol):
 
     async def answered(self) -> None:
         """Wait for the head of the answer: `status` and `headers`."""
-        self._told = None  # this reader waits in its place
+        self._told = None  # from now on the reader waits itself
         while not self._headed:
             await self._news()
 
@@ -146,14 +146,14 @@ class Http1Connection(asyncio.Protocol):
         return self._chunks[0]
 
     def _news(self) -> "asyncio.Future[None]":
-        """Return what is done when there is more to see, or raise why nothing will come."""
+        """Return a future that is done when something has arrived; raise if nothing will arrive."""
         if self._error is not None:
             raise self._error
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
     def release(self) -> None:
-        """End the exchange. If the answer is not over, the connection is closed at once."""
+        """End the exchange. If the answer is not complete, the connection is closed at once."""
         if not self._active:
             return
         self._active = False
@@ -167,13 +167,13 @@ class Http1Connection(asyncio.Protocol):
             self._pool.keep(self)
 
     def drop(self) -> None:
-        """Close the connection, now."""
+        """Close the connection at once."""
         self._transport.abort()
 
     # The loop's side
 
     def connection_made(self, transport: Any) -> None:
-        """Begin."""
+        """Keep the transport, and tune its socket."""
         self._transport = transport
         tune(transport.get_extra_info("socket"))
 
@@ -209,7 +209,7 @@ class Http1Connection(asyncio.Protocol):
         self._tell()
 
     def _tell(self) -> None:
-        """Have the reader look: something arrived, or the exchange failed."""
+        """Notify the reader: something arrived, or the exchange failed."""
         told, waiter = self._told, self._waiter
         if told is not None:
             if self._headed or self._error is not None:
@@ -219,7 +219,7 @@ class Http1Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end, which also ends a body without a length."""
+        """Note the end of the connection, which also ends a body without a length."""
         lengthless = "content-length" not in self.headers and (
             "transfer-encoding" not in self.headers
         )
@@ -266,7 +266,7 @@ class Http1Connection(asyncio.Protocol):
         self._headed = True
 
     def on_body(self, body: bytes) -> None:
-        """Hold a part of the body; the server waits when the reader is behind."""
+        """Hold a part of the body; stop reading from the server while the reader is behind."""
         if self._complete or not self._active:
             return
         self._overhead = 0

@@ -1,8 +1,8 @@
 """HTTP/2 on one connection, shared by the streams on it, each an exchange of its own.
 
 h2 makes and reads the frames. This module adds what h2 leaves open: what the end of a stream or of the
-connection means to an exchange, how much is buffered, and how much a server may send that serves no
-exchange. It is loaded only when a server chose HTTP/2.
+connection means for an exchange, how much is buffered, and how much a server may send that belongs to no
+exchange. It is loaded only when a server has chosen HTTP/2.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from mcpearl.runtime.liveness import Keepalive, Watch
 if TYPE_CHECKING:
     from mcpearl.net.http_client.pool import ConnectionPool
 
-_WINDOW = 1024 * 1024  # bytes on their way for all streams together
+_WINDOW = 1024 * 1024  # bytes the server may have on their way, for all streams together
 _MAX_NOISE = 256 * 1024  # bytes in `_NOISE_SPAN` seconds that serve no exchange
-_PER_FRAME = 32  # bytes that a frame counts beside its own: many small ones are more work
+_PER_FRAME = 32  # bytes added for each frame, since many small frames are more work
 _NOISE_SPAN = 10.0
 _MAX_UNREAD = 4 * 1024 * 1024  # bytes a server may leave unread; bodies wait long before that
 _LAST_STREAM = 2**31 - 1
 _QUIET = 30.0  # seconds of silence, while streams are open, before a ping
-_PONG = 10.0  # seconds for its answer
+_PONG = 10.0  # seconds for the answer to a ping
 
 
 class Http2Connection(asyncio.Protocol):
@@ -55,15 +55,14 @@ class Http2Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._h2 = ClientFrames()
         self._transport: Any = None
-        self._greeted: asyncio.Future[None] = (
-            self._loop.create_future()
-        )  # done when its settings are known
-        self._streams: set[Http2Stream] = set()  # given out and not released
-        self._sent: dict[int, Http2Stream] = {}  # of these, those that were begun
+        # Done when the server's settings are known.
+        self._greeted: asyncio.Future[None] = self._loop.create_future()
+        self._streams: set[Http2Stream] = set()  # handed out and not released
+        self._sent: dict[int, Http2Stream] = {}  # of these, by number, those with a request sent
         self._uploads = Uploads(self._h2, self._flush)
         self._retired = False  # no new streams
         self._error: ExchangeFailed | None = None
-        self._goodbye = ""  # the error of the server's GOAWAY, to end a sentence with
+        self._goodbye = ""  # the error of the server's GOAWAY, appended to reasons
         self._free_since = self._loop.time()
         self._owed = 0  # bytes received, and not returned to the connection's window yet
         self._noise = 0
@@ -88,7 +87,7 @@ class Http2Connection(asyncio.Protocol):
         return len(self._streams) < self.max_streams
 
     def usable(self, max_idle: float) -> bool:
-        """Whether the server will most likely not close it before a request arrives."""
+        """Whether the server will most likely keep it open until a request arrives."""
         fresh = bool(self._streams) or self._loop.time() - self._free_since < max_idle
         numbers = self._h2.highest_outbound_stream_id < _LAST_STREAM - 2
         return fresh and numbers and not self._retired and not self._transport.is_closing()
@@ -129,14 +128,14 @@ class Http2Connection(asyncio.Protocol):
         return number
 
     def is_uploading(self, number: int) -> bool:
-        """Whether part of the body of a stream has not left yet."""
+        """Whether part of the body of a stream has not been sent yet."""
         return number in self._uploads
 
     def reopen(self, number: int, size: int) -> None:
         """Let the server send as much more on a stream as its reader has taken."""
         if self._error is not None:
             return
-        with suppress(StreamClosedError):  # h2 learns of the end of a stream before its events do
+        with suppress(StreamClosedError):  # it has ended, but its event is not handled yet
             self._h2.increment_flow_control_window(size, number)
             self._flush()
 
@@ -167,7 +166,7 @@ class Http2Connection(asyncio.Protocol):
             self.drop()
 
     def drop(self) -> None:
-        """Close the connection, now."""
+        """Close the connection at once."""
         self._transport.abort()
 
     # Sending
@@ -245,7 +244,7 @@ class Http2Connection(asyncio.Protocol):
                 stream.failed(reason + self._goodbye, sent=stream in begun)
 
     def _bound_noise(self) -> None:
-        """Drop a server that sends too much that serves no exchange."""
+        """Drop a server that sends too much that belongs to no exchange."""
         if self.heard_at - self._noise_since > _NOISE_SPAN:
             self._noise_since, self._noise = self.heard_at, 0
         elif self._noise > _MAX_NOISE:
@@ -254,7 +253,7 @@ class Http2Connection(asyncio.Protocol):
     # Liveness
 
     def ping(self, patience: float) -> bool:
-        """Ping the server: a quiet stream does not tell whether it is alive."""
+        """Ping the server: a quiet stream does not show whether the server is alive."""
         if self._error is not None:
             return False
         self._h2.ping(b"mcpearl?")
@@ -302,7 +301,7 @@ class Http2Connection(asyncio.Protocol):
             stream.on_data(event.data, event.flow_controlled_length)
 
     def _take_answers(self, events: list[Any]) -> None:
-        """Pass on what came before a violation, in the same piece: an answer that is whole counts."""
+        """Pass on the answers that came before a violation in the same piece: a whole answer counts."""
         for event in events:
             stream = self._sent.get(getattr(event, "stream_id", None) or 0)
             if stream is None:
@@ -326,7 +325,7 @@ class Http2Connection(asyncio.Protocol):
             stream.on_reset(event.error_code)
 
     def _on_goodbye(self, event: ConnectionTerminated) -> None:
-        """Take no new streams. Those the server will not handle can be repeated elsewhere."""
+        """Take no new streams. Those that the server will not handle count as not sent."""
         code = event.error_code or ErrorCodes.NO_ERROR
         if code:
             said = (event.additional_data or b"").decode("latin-1")

@@ -32,7 +32,7 @@ class _Incoming(FrameBuffer):
 
 
 class ClientFrames(H2Connection):
-    """h2's connection, except that streams under way survive a GOAWAY, and events a later violation."""
+    """h2's connection, but open streams survive a GOAWAY, and events survive a violation after them."""
 
     def __init__(self) -> None:
         super().__init__(_UNCHECKED)
@@ -47,9 +47,9 @@ class ClientFrames(H2Connection):
         )
 
         self.seen: list[Any] = []
-        """The events of what was received last, also of frames before a violation."""
+        """The events of the bytes received last, including those before a violation."""
         self.frames = 0
-        """How many frames were in it."""
+        """How many frames were in those bytes."""
 
     def receive_data(self, data: Any) -> list[Any]:
         """Take bytes; return their events."""
@@ -70,7 +70,7 @@ class ClientFrames(H2Connection):
         return result
 
     def clear_outbound_data_buffer(self) -> None:
-        """Keep what is to be sent: streams continue after a GOAWAY."""
+        """Do nothing: streams continue after a GOAWAY, so what is to be sent is kept."""
 
 
 def request_head(
@@ -98,5 +98,5 @@ def request_head(
 
 
 def error_name(code: ErrorCodes | int | None) -> str:
-    """Return what to call an error code of HTTP/2."""
+    """Return the name of an HTTP/2 error code."""
     return code.name if isinstance(code, ErrorCodes) else f"error {code}"

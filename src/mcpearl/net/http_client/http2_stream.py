@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Http2Stream:
-    """One exchange, on a stream that the connection gave out."""
+    """One exchange, on a stream of its own."""
 
     def __init__(self, connection: "Http2Connection") -> None:
         self._connection = connection
-        self._number = 0  # once it is begun
+        self._number = 0  # the stream's, once the request is sent
         self._open = True  # until `release`
-        self._waiter: asyncio.Future[None] | None = None  # of the reader
+        self._waiter: asyncio.Future[None] | None = None  # the reader waits for it
         self._body = bytearray()  # received and not read
         self._taken = 0  # bytes read, and not returned to the window yet
         self._headed = False  # the answer's head is whole
@@ -28,10 +28,10 @@ class Http2Stream:
         self._error: ExchangeFailed | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Of the answer, by lower-case name; the first of repeated ones, except for challenges."""
+        """Headers of the answer by lower-case name, as in `HttpExchange`."""
 
     def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
-        """Send a request; the part that the server's windows do not take yet leaves later."""
+        """Send a request; the part that the server's windows do not allow yet is sent later."""
         if self._error is not None:
             raise self._error
         self._number = self._connection.begin(self, method, target, headers, body)
@@ -60,14 +60,14 @@ class Http2Stream:
             self._taken = 0
 
     def _news(self) -> "asyncio.Future[None]":
-        """Return what is done when there is more to see, or raise why nothing will come."""
+        """Return a future that is done when something has arrived; raise if nothing will arrive."""
         if self._error is not None:
             raise self._error
         self._waiter = waiter = asyncio.get_running_loop().create_future()
         return waiter
 
     def release(self) -> None:
-        """End the exchange. If it is not over, the server is notified at once."""
+        """End the exchange. If it is not complete, the server is notified at once."""
         if not self._open:
             return
         self._open = False

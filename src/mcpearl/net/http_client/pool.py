@@ -1,8 +1,8 @@
 """The connections to one origin: made on demand, kept, and used again.
 
-Two promises beyond a common HTTP client: giving up an exchange reaches the server at once, whether or
-not an answer has begun; and a failure says whether anything was sent. The pool never repeats a
-request, follows a redirect or decompresses a body.
+It promises more than a common HTTP client in two ways: when an exchange is given up the server learns of
+it at once, whether or not an answer has begun; and a failure says whether anything was sent. The pool
+never repeats a request, follows a redirect or decompresses a body.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from mcpearl.net.http_client.http1 import AnswerHeads, Http1Connection
 if TYPE_CHECKING:
     from mcpearl.net.http_client.http2 import Http2Connection
 
-_MAX_IDLE = 4.0  # seconds; servers commonly close after 5, which no request should run into
-_MAX_KEPT = 32  # idle connections in HTTP/1.1
-_MAX_SHARED = 8  # connections in HTTP/2; when all their streams are taken, requests wait
+_MAX_IDLE = 4.0  # seconds; servers commonly close idle connections after 5
+_MAX_KEPT = 32  # idle HTTP/1.1 connections
+_MAX_SHARED = 8  # HTTP/2 connections; when all their streams are taken, requests wait
 _UNWILLING = "the server takes no requests"
 
 
@@ -35,7 +35,7 @@ class ConnectionPool:
     Args:
         url: Any address of the origin.
         tls: The context for `https://`, which also offers the versions of HTTP.
-        proxy: An `http://` address; without it the environment decides.
+        proxy: The `http://` address of a proxy; by default the environment's, if it names one.
         connect_timeout: Seconds that connecting may take.
         http2: Whether a server that chooses HTTP/1.1 is refused.
         dialer: Makes the connections, in place of one made from the other arguments.
@@ -53,15 +53,15 @@ class ConnectionPool:
     ) -> None:
         self._dialer = dialer or Dialer(url, tls, proxy, http2)
         self._connect_timeout = connect_timeout
-        self._kept: list[Http1Connection] = []  # idle, the one used last at the end
+        self._kept: list[Http1Connection] = []  # idle; the last one was used last
         self._shared: list[Http2Connection] = []  # those that take new streams
-        self._one_each = not self._dialer.negotiates  # whether the server spoke HTTP/1.1
+        self._one_each = not self._dialer.negotiates  # HTTP/1.1: a connection for each exchange
         self._opening: asyncio.Task[None] | None = None  # the next shared connection
         self._vacancy: asyncio.Future[None] | None = None  # done when a stream may be free
         self._refusals = 0  # connections that the server ended before their first request
         self._closed = False
         self.heads = AnswerHeads()
-        """Heads of answers that came before."""
+        """Heads of earlier answers."""
 
     @property
     def origin(self) -> str:
@@ -80,11 +80,11 @@ class ConnectionPool:
     # Taking
 
     async def reach(self) -> None:
-        """Make a connection, to know that the server is there, and keep it for the first exchange."""
+        """Connect, to check that the server is there; keep the connection for the first exchange."""
         await self._connect()
 
     async def acquire(self) -> HttpExchange:
-        """Return a free connection, or a free stream of one; connect where there is none."""
+        """Return a free connection or stream; connect if there is none."""
         refusals = self._refusals
         while (free := self.free()) is None:
             if self._refusals != refusals:
@@ -96,7 +96,7 @@ class ConnectionPool:
         return free
 
     def idle(self) -> Http1Connection | None:
-        """Return a connection in HTTP/1.1 that is free now, or None."""
+        """Return an HTTP/1.1 connection that is free now, or None."""
         while self._kept:
             connection = self._kept.pop()
             if connection.usable(_MAX_IDLE):
@@ -117,9 +117,9 @@ class ConnectionPool:
         return None
 
     async def _room(self) -> None:
-        """Wait until a stream may be free; the first to wait has one more connection made for all.
+        """Wait until a stream may be free. The first request to wait opens one more connection for all.
 
-        A server that takes no streams at all would take none on another connection either.
+        No connection is opened while a server takes no streams at all: another would not take any either.
         """
         more = len(self._shared) < _MAX_SHARED and all(each.max_streams for each in self._shared)
         if self._opening is None and more:

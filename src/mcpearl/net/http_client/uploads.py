@@ -7,11 +7,11 @@ from h2.exceptions import StreamClosedError
 
 
 class Uploads:
-    """The bodies that have not left completely, by stream.
+    """The bodies that have not been sent completely, by stream.
 
     Args:
-        frames: The state of the connection.
-        flush: Writes the frames that were made.
+        frames: h2's state of the connection.
+        flush: Writes the frames that h2 has made.
     """
 
     def __init__(self, frames: H2Connection, flush: Callable[[], None]) -> None:
@@ -19,7 +19,7 @@ class Uploads:
         self._flush = flush
         self._rest: dict[int, memoryview] = {}
         self.blocked = False
-        """Set while the system takes no more, because the server does not read."""
+        """Set while the operating system takes no more, because the server does not read."""
 
     def __len__(self) -> int:
         return len(self._rest)
@@ -28,7 +28,7 @@ class Uploads:
         return number in self._rest
 
     def add(self, number: int, body: bytes) -> None:
-        """Take the body of a stream."""
+        """Add the body of a stream."""
         self._rest[number] = memoryview(body)
 
     def drop(self, number: int) -> None:
@@ -40,7 +40,7 @@ class Uploads:
         self._rest.clear()
 
     def send(self) -> bool:
-        """Send what the server takes now, a frame of each body in turn; return whether any left."""
+        """Send what the server takes now, a frame of each body in turn; return whether any was sent."""
         sent = False
         moved = True
         while moved and self._rest and not self.blocked:
@@ -48,7 +48,7 @@ class Uploads:
             for number in list(self._rest):
                 try:
                     moved |= self._send_part(number)
-                except StreamClosedError:  # h2 learns of the end of a stream before its events do
+                except StreamClosedError:  # it has ended, but its event is not handled yet
                     self.drop(number)
             self._flush()
             sent |= moved

@@ -23,7 +23,7 @@ def origin_of(url: SplitResult) -> str:
 
 
 def target_of(url: SplitResult) -> str:
-    """Return path and query as a request line has them, with blanks and controls quoted."""
+    """Return path and query as in a request line, with blanks and control characters quoted."""
     return quote((url.path or "/") + (f"?{url.query}" if url.query else ""), safe=_VISIBLE)
 
 

@@ -1,4 +1,4 @@
-"""A request of an ASGI server. Beside `transports/websocket/asgi.py`, only this module knows ASGI."""
+"""A request from an ASGI server: hides ASGI's scope and events behind the `Request` interface."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from mcpearl.net.http_server.request import (
 from mcpearl.runtime.budget import Holding
 from mcpearl.runtime.late import LateWatch
 
-_MAX_HEADS = 1024  # heads remembered; when there are more, it starts over
+_MAX_HEADS = 1024  # heads remembered; when there are more, all are forgotten
 _LARGEST_HEAD = 2048  # bytes of a head that is remembered
 
 Scope = dict[str, Any]
@@ -33,7 +33,7 @@ def path_of(scope: Scope) -> str:
 
 
 def peer_of(scope: Scope) -> PeerInfo:
-    """Return how the client of a scope reached the server; its certificate by ASGI's `tls` extension."""
+    """Return how the client of a scope reached the server; ASGI's `tls` extension has its certificate."""
     tls = (scope.get("extensions") or {}).get("tls") or {}
     chain = tls.get("client_cert_chain")
     certificate = chain[0] if chain and not tls.get("client_cert_error") else None
@@ -43,7 +43,7 @@ def peer_of(scope: Scope) -> PeerInfo:
 
 
 class AsgiHeads:
-    """The heads seen by one ASGI application: clients repeat them, and what was noted stays noted."""
+    """The heads seen by one ASGI application. Clients repeat them, and what was noted on one is kept."""
 
     __slots__ = ("_known",)
 
@@ -139,7 +139,7 @@ class AsgiRequest:
             pass
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
-        """Do nothing: sending may always wait."""
+        """Return False: in ASGI, sending may always have to wait."""
         return False
 
     async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:

@@ -1,7 +1,7 @@
 """Requests that arrive together are served together, and their responses written together.
 
 The loop reads one connection after the other. Requests read in the same iteration are served back to
-back afterwards, which keeps the processor's caches warm, and what they answer is written once all are
+back afterwards, which keeps the processor's caches warm. Their responses are written once all are
 served: the first write wakes a sleeping client, and the others find it awake. A lone connection does
 not wait for the end of the iteration.
 """
@@ -22,12 +22,12 @@ class IterationBatch:
     """The requests of one loop iteration, then the writes of their responses."""
 
     in_turns = False
-    """Whether also a request that waited behind another one of its connection has to be added here."""
+    """Whether a request that waited behind another of its connection must be added here, too."""
 
     __slots__ = ("_requests", "_writes", "collecting", "put")
 
     def __init__(self) -> None:
-        self.collecting = False  # while requests are served; writes are put here then
+        self.collecting = False  # while requests are served: their writes are `put` here
         self._requests: deque[Http1Request] = deque()
         self._writes: list[tuple[asyncio.Transport, bytes]] = []
         self.put = self._writes.append
@@ -63,10 +63,10 @@ class IterationBatch:
 
 
 class CongestedBatch(IterationBatch):
-    """The same, until a turn of the loop takes long; then requests wait in lines and are served in turns.
+    """A batch until a turn of the loop takes too long. Then requests wait in lines, served in turns.
 
     Args:
-        congestion: Has the lines, one for each client address.
+        congestion: Holds the lines, one for each client address.
         turn_away: Refuses a request that waited too long, unless it returns False.
     """
 

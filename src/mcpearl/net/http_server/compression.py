@@ -1,6 +1,6 @@
 """Compresses large responses for clients that accept it: zstd if it is installed, otherwise gzip.
 
-Only whole responses: an event in a stream must not wait until there is enough to compress.
+Only whole responses are compressed: an event in a stream must not wait for others to compress with it.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def chosen(accepted: bytes) -> bytes | None:
         except ValueError:
             continue
     rest = weights.get(b"*", 0.0)
-    best = max(_encodings(), key=lambda name: weights.get(name, rest))  # of equals the first
+    best = max(_encodings(), key=lambda name: weights.get(name, rest))  # the first of equals
     return best if weights.get(best, rest) > 0 else None
 
 

@@ -22,7 +22,7 @@ KEEP_ALIVE = 5.0  # seconds a connection without a request stays open
 _MAX_SURPLUS = 100  # connections that wait for their refusal; more are closed without one
 _CROWDED = "Too many connections."
 _UNWINDING = 1.0  # seconds for cancelled requests to be answered
-_MAX_HEADS = 1024  # heads remembered; when there are more, it starts over
+_MAX_HEADS = 1024  # heads remembered; when there are more, all are forgotten
 _LARGEST_HEAD = 2048  # bytes of a head that is remembered
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -37,11 +37,11 @@ class HttpFront:
         stall_timeout: Seconds in which a client must read some of what it was sent.
         websocket: Makes the protocol that takes a connection over after an upgrade request.
         budget: Counts what is held for the clients.
-        reached: Notified when there are too many connections: the name of the setting, and the reason.
+        reached: Called at too many connections, with the name of the setting and the reason.
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
-        request_type: What requests are made as.
-        counted: Whether what is read is counted.
+        request_type: The class of requests.
+        counted: Whether the bytes that are read are counted.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class HttpFront:
         self._reached = reached
         self.request_type = request_type
         self.received = 0
-        """Bytes that were read, if that is counted."""
+        """Bytes that were read, if they are counted."""
         self._connection_type = CountedConnection if counted else HttpServerConnection
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
@@ -83,7 +83,7 @@ class HttpFront:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the connections are coming to their end."""
+        """Whether the connections are being closed."""
         return self._emptied is not None
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class HttpFront:
         return self._connection_type(self)
 
     def enter(self, connection: HttpServerConnection) -> bool:
-        """Charge a connection that was made; return True when it is surplus, and will be refused."""
+        """Charge a new connection to its client; return True if it is surplus, and will be refused."""
         connection.account = self._budget.account(host_of(connection.transport))
         reason = self.refusal_of(connection)
         if reason is None:
@@ -108,7 +108,7 @@ class HttpFront:
         return True
 
     def refusal_of(self, connection: HttpServerConnection) -> str | None:
-        """Say why there is no room for a connection; None when there is, and it is charged now."""
+        """Return why there is no room for a connection; if there is, charge it and return None."""
         if len(self.connections) - len(self._surplus - {connection}) > self.max_connections:
             return _CROWDED
         charged = connection.account.open("connections")
@@ -130,8 +130,8 @@ class HttpFront:
     def remember(self, head: Head, data: bytes) -> None:
         """Remember a head, if `data` is nothing but it and its body.
 
-        Clients mostly repeat their heads, and a head that is known is not parsed again. Heads that
-        never come again, because of a proof in them, are not worth it.
+        Clients mostly repeat their heads, and a head that is known is not parsed again. A head with a
+        DPoP proof is not remembered, because the next one has another proof.
         """
         end = data.find(_END_OF_HEAD) + 4
         if head.method != "POST" or not head.keep_alive or end > _LARGEST_HEAD:

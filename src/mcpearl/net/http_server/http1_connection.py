@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection, the server's side: bytes become requests of the endpoint, and responses bytes.
+"""The server's side of one HTTP/1.1 connection: makes requests of bytes, and bytes of responses.
 
-It bounds what a client may leave undone or pile up; bodies and streams are bounded by the endpoint. A
-request that arrived whole is served in place, and its response leaves in one write. A head that was
-seen before, byte for byte, is not parsed again.
+It bounds how long a client may take, and how many requests may wait; the endpoint bounds bodies and
+streams. A request that arrived whole is served in place, and its response is sent in one write. A head
+that was seen before, byte for byte, is not parsed again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.http")
 
 MAX_WAITING = 16  # requests that may wait for the one being answered before reading stops
-_PAUSED = 256 * 1024  # bytes that were read before reading stopped, about; a read brings so many
+_PAUSED = 256 * 1024  # about as many bytes as were read before reading stopped: those of one read
 _ENDING = "The server is shutting down"
 _GIVEN_UP = "The server has no room for what this client does not read; try again later"
 _END_OF_HEAD = b"\r\n\r\n"
@@ -60,9 +60,8 @@ class HttpServerConnection(RequestReader):
         """What the connection itself is charged."""
         self._reading = True
         self._paused_holding: Holding | None = None  # of what was read before reading stopped
-        # What is being answered
-        self._waiting: deque[Http1Request] | None = None  # arrived before that was answered
-        self._served = False  # a request was, since data last arrived
+        self._waiting: deque[Http1Request] | None = None  # they wait for the one being answered
+        self._served = False  # a request was served since data last arrived
         self._farewell: bytes | None = None  # to be sent when everything is answered
 
     # The connection
@@ -131,7 +130,7 @@ class HttpServerConnection(RequestReader):
             self.transport.write(data)
 
     def close(self) -> None:
-        """Close when everything is sent, if the client reads it."""
+        """Close when everything is sent; drop a client that does not read it."""
         if self.batch.collecting:
             self.batch.flush()
         super().close()
@@ -150,7 +149,7 @@ class HttpServerConnection(RequestReader):
                 request = self._make_request(self, head, data[len(head.raw) :])
                 if self._head_timer is not None:
                     self.stop_waiting()
-                    self._head_size = 0  # of blank lines
+                    self._head_size = 0  # blank lines were counted
                 self._served = False
                 self._arrived(request)
                 return
@@ -212,9 +211,8 @@ class HttpServerConnection(RequestReader):
             logger.exception("a request could not be answered")
             request.fail(500, "Internal error")
         if not (request.complete or request.gone):
-            request.fail(
-                500, "The server did not answer this request"
-            )  # also ends a stream that is not read
+            # This also ends a stream that is not read.
+            request.fail(500, "The server did not answer this request")
 
     def _queue(self, request: Http1Request) -> None:
         if self._waiting is None:
@@ -239,7 +237,7 @@ class HttpServerConnection(RequestReader):
             self._begin_early()
 
     def answered(self, request: Http1Request) -> None:
-        """Begin the next request, or to be idle."""
+        """Begin the next request; without one, the connection is idle."""
         if request is not self._current:
             return
         self._current = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _OK_HEADS: dict[int, bytes] = {}  # of small bodies, by their length
-_SMALL = 4096  # bytes of a body whose head is kept, so that it is made once
+_SMALL = 4096  # bytes from which on the head is made anew for each body
 
 
 def _ok_head(length: int) -> bytes:
@@ -40,7 +40,7 @@ class Http1Request:
         body: The whole body, if that came with the head.
     """
 
-    # What every request is asked for is in slots, which are read fast.
+    # Attributes that every request uses are slots, which are faster to read.
     __slots__ = (
         "__dict__",
         "_news",
@@ -104,7 +104,7 @@ class Http1Request:
         return self._peer or self.connection.peer
 
     def passed_on(self, peer: PeerInfo, headers: HeaderMap) -> None:
-        """Take the request as it came to the worker that passed it on."""
+        """Replace peer and headers by those of the worker that passed the request on."""
         head = self.head
         self.head = Head(head.method, head.path, head.query, headers)
         self.headers = headers
@@ -187,7 +187,7 @@ class Http1Request:
         await self._news.wait()
 
     def _expect(self) -> None:
-        """Ask for the body, if the client waits for that."""
+        """Ask for the body, if the client waits to be asked."""
         expected = self.headers[b"expect"].lower() == b"100-continue"
         if expected and self.head.chunks and not self._buffer:
             self.connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -205,7 +205,7 @@ class Http1Request:
             await self.connection.drain()
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
-        """Send a whole response, unless the client has to read first. Return whether that is done."""
+        """Send a whole response, unless the client has to read first. Return whether all is done."""
         if self.gone or self.complete:
             return True
         connection = self.connection
@@ -277,14 +277,14 @@ class Http1Request:
         parts = [status_line(status)]
         for name, value in (*headers, *self.extra):
             if name == b"connection":
-                self.keep_alive = False  # the one thing an endpoint says about the connection
+                self.keep_alive = False  # endpoints use this header only to close
             else:
                 parts += (name, b": ", value, b"\r\n")
         parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         return b"".join(parts)
 
     def fail(self, status: int, reason: str) -> None:
-        """Send an error while that is possible; close the connection in any case."""
+        """Send an error if that is still possible; close the connection in any case."""
         if self.complete or self.gone:
             return
         if self.has_begun or self.connection.writable is not None:

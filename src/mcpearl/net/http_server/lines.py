@@ -25,7 +25,7 @@ def parse_target(target: bytes) -> tuple[str, bytes, bytes | None]:
 
 
 def _host_in(parsed: Any) -> bytes | None:
-    """Return what the Host header of a request for this URL is."""
+    """Return the value of the Host header for this URL; None if it names no host."""
     host: bytes | None = parsed.host
     if parsed.userinfo is not None:
         raise ValueError("a request target with the name of a user")

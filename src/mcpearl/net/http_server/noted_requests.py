@@ -10,7 +10,7 @@ _respond_now = Http1Request.respond_now
 
 
 class NotedHttp1Request(Http1Request):
-    """A request of one of our connections."""
+    """A request on one of our own connections."""
 
     status = 0
     """The status of the response; 0 as long as there is none."""
@@ -40,7 +40,7 @@ class NotedHttp1Request(Http1Request):
 
 
 class NotedAsgiRequest(AsgiRequest):
-    """A request of an ASGI server."""
+    """A request from an ASGI server."""
 
     __slots__ = ("size", "status")
 

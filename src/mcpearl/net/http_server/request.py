@@ -1,7 +1,7 @@
 """One HTTP request as its endpoint sees it, whichever server received it.
 
 `Http1Request` comes from one of our own connections, `AsgiRequest` from an ASGI server. The endpoint,
-its gate and its origin check know this interface only: no scope, no events.
+its gate and its origin check know only this interface.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,11 +68,11 @@ class Head:
         self.length = -1  # of the body; only known for heads that are remembered, as is `raw`
         self.raw = b""  # the bytes of the head, up to its body
         self.noted: Any = None
-        """What the endpoint found out from the head alone; it is the endpoint's to set."""
+        """What the endpoint found out from the head alone. Only the endpoint sets it."""
 
 
 class RequestInfo(Protocol):
-    """What a gate may know of a request."""
+    """What a gate may know about a request."""
 
     @property
     def method(self) -> str:
@@ -160,7 +160,7 @@ class Request(RequestInfo, Protocol):
         ...
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
-        """Send a whole response if that takes no waiting. Return whether there is nothing left to do."""
+        """Send a whole response if that takes no waiting. Return whether nothing is left to do."""
         ...
 
     async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
@@ -189,7 +189,7 @@ class Serving(Protocol):
 
 
 def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return headers, whose names are in lower case, by name."""
+    """Return headers by name. The names must be in lower case."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         put(found, name, value)
@@ -200,5 +200,5 @@ def put(found: dict[bytes, bytes], name: bytes, value: bytes) -> None:
     """Add a header to those found."""
     # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
     value = value.strip(b" \t")
-    # A repeated header is a list, so no intermediary has read another value than is read here.
+    # Repeated headers are joined, so that no intermediary can have read a value that is missing here.
     found[name] = found[name] + b", " + value if name in found else value

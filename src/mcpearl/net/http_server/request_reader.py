@@ -1,4 +1,4 @@
-"""The reading half of an HTTP/1.1 connection: what the parser finds becomes requests."""
+"""The reading half of an HTTP/1.1 connection: makes requests of what the parser finds."""
 
 import logging
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.http")
 
-MAX_HEAD = 64 * 1024  # bytes of a request beside its body, after those that came with its first
+MAX_HEAD = 64 * 1024  # bytes of a request except its body, not counting the read it began in
 MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
-_MAX_VALUE = 8 * 1024  # bytes of a header that is repeated
+_MAX_VALUE = 8 * 1024  # bytes of a header up to which it may be repeated
 
 
 class RequestReader(TimedProtocol):
@@ -52,7 +52,7 @@ class RequestReader(TimedProtocol):
         self._begun = 0  # messages that began in the bytes being parsed
         self._parsed: Head | None = None  # the newest head in them
         self._head_holding: Holding | None = None  # of a large head while it arrives
-        self._surplus = False  # there were enough connections when this one was made
+        self._surplus = False  # there was no room for the connection when it was made
         self._deaf = False  # further bytes are ignored
         self._coming: Http1Request | None = None  # its head is complete, its body is not
         self._current: Http1Request | None = None  # it is being answered
@@ -70,7 +70,7 @@ class RequestReader(TimedProtocol):
         raise NotImplementedError
 
     def _pause(self) -> None:
-        """Stop reading: enough waits."""
+        """Stop reading: enough requests, or enough of a body, wait."""
         raise NotImplementedError
 
     def _is_crowded(self) -> bool:
@@ -122,9 +122,9 @@ class RequestReader(TimedProtocol):
                 self._count_head(len(data))
 
     def _count_head(self, first: int) -> None:
-        """Count a head that is large and not complete, at once for all that it may become.
+        """Count a large and incomplete head in the budget, at the full size it may reach.
 
-        `first` are the bytes of the first piece, in which it may have begun anywhere.
+        `first` is the size of the read that it began in, at any place.
         """
         if self._head_holding is None:
             self._head_holding = self.account.open("heads")
@@ -133,7 +133,7 @@ class RequestReader(TimedProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request. Called by the parser, as are the other `on_…`."""
-        self._head_size = 1  # at least; earlier bytes of the same piece belong to other requests
+        self._head_size = 1  # at least; earlier bytes of the same read belong to other requests
         self._between = False
         self._begun += 1
         self._headers = {}
@@ -172,7 +172,7 @@ class RequestReader(TimedProtocol):
             self.refuse(400, "The address of the request cannot be read.")
             return
         if host is not None:
-            self._headers[b"host"] = host  # what the target says counts (RFC 9112, 3.2.2)
+            self._headers[b"host"] = host  # the host in the target counts (RFC 9112, 3.2.2)
         head = self._parsed = Head(method, path, query, self._headers)
         head.keep_alive = parser.should_keep_alive()
         # Without a `Connection` header, HTTP/1.1 keeps the connection open and HTTP/1.0 does not.
@@ -183,7 +183,7 @@ class RequestReader(TimedProtocol):
         self._coming = self._request_of(head)
 
     def _is_doubtful(self) -> bool:
-        """Refuse a head that does not say for which host it is, or how to read its body."""
+        """Refuse a head that does not name its host, or has a body that cannot be read."""
         headers = self._headers
         if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             self.refuse(501, "The only transfer encoding that is read here is `chunked`.")

@@ -1,6 +1,7 @@
-"""How long a connection waits for its client: to send a request, to close. Reading is `Unread`'s affair.
+"""How long a connection waits for its client to send a request, and how long it may be idle.
 
-Every connection has a timer for whatever it waits for, and none that is set anew with each request.
+A connection has a timer for each of these, and none that is set anew with each request. How long a client
+may take to read is decided in `Unread`.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connecti
 
 
 class TimedProtocol(asyncio.Protocol):
-    """One connection, which is closed when its client does not do its part."""
+    """One connection, which is closed when its client does not send or read in time."""
 
     __slots__ = (
         "_head_timer",
@@ -33,7 +34,7 @@ class TimedProtocol(asyncio.Protocol):
 
     transport: asyncio.Transport
     account: Account
-    """Where what is held for the client is counted."""
+    """Counts what is held for the client."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, keep_alive: float, stall_timeout: float
@@ -46,7 +47,7 @@ class TimedProtocol(asyncio.Protocol):
         self._head_timer: asyncio.TimerHandle | None = None  # runs while a head is awaited
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
-        self._unread: Unread | None = None  # while the client has much to read
+        self._unread: Unread | None = None  # only while the client has much to read
 
     @property
     def busy(self) -> bool:
@@ -74,8 +75,8 @@ class TimedProtocol(asyncio.Protocol):
         self._flow()
 
     def close(self) -> None:
-        """Close when everything is sent, if the client reads it."""
-        if not self.transport.is_closing():  # asyncio's TLS does not bear being closed twice
+        """Close when everything is sent; drop a client that does not read it."""
+        if not self.transport.is_closing():  # asyncio's TLS transport must not be closed twice
             self.transport.close()
         if self.transport.get_write_buffer_size():
             self._count_unread()
@@ -107,7 +108,7 @@ class TimedProtocol(asyncio.Protocol):
     def _check_idle(self) -> None:
         self._idle_timer = None
         if self.busy:
-            return  # it will be idle again when the request is answered
+            return  # the timer is set again when the request is answered
         left = self._idle_since + self._keep_alive - self.loop.time()
         if self.has_begun:
             left = self._keep_alive  # the head's own timer runs
@@ -142,7 +143,7 @@ class TimedProtocol(asyncio.Protocol):
     def _count_unread(self) -> None:
         if self._unread is None:
             waiting = self.transport.get_write_buffer_size
-            # Nothing is written while the client has much to read.
+            # Nothing more is written while the client has much to read, so what was written is constant.
             patience = self._stall_timeout
             self._unread = Unread(self.account, patience, waiting, lambda: 0, self._drop)
             self._unread.count()

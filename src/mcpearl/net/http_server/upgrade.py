@@ -1,11 +1,11 @@
-"""A request that asks to change the protocol of its connection: to WebSocket, or one not spoken here."""
+"""A request that asks to change the protocol of its connection: to WebSocket, or to another one."""
 
 import asyncio
 from typing import Any
 
 
 class Upgrade:
-    """The head of such a request, which the parser has stopped at."""
+    """The head of an upgrade request, after which the parser has stopped."""
 
     __slots__ = ("_first", "_headers", "is_tunnel")
 
@@ -23,13 +23,13 @@ class Upgrade:
     def hand_over(
         self, transport: asyncio.Transport, protocol: asyncio.Protocol, rest: memoryview
     ) -> None:
-        """Hand the connection to `protocol`, which reads the request and what followed it again."""
+        """Hand the connection to `protocol`, which reads the request again, then what followed it."""
         protocol.connection_made(transport)
         transport.set_protocol(protocol)
         protocol.data_received(self._rewritten(self._headers) + rest)
 
     def declined(self) -> bytes:
-        """Return the head without the wish, for a client that also speaks something else, such as h2c."""
+        """Return the head without the upgrade, for a protocol that is not spoken here, such as h2c."""
         headers = {name: value for name, value in self._headers.items() if name != b"upgrade"}
         connection = headers.pop(b"connection", b"").lower().split(b",")
         kept = [token for token in connection if token.strip() != b"upgrade"]

@@ -1,4 +1,4 @@
-"""Reading the HTTP answer to a POST into messages, whatever the server made of it."""
+"""Reads messages from the HTTP answer to a POST, whichever form the answer has."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -71,9 +71,9 @@ class AnswerReader:
         self._fall_back = fall_back
 
     def at_once(self, exchange: PostExchange, connection: Http1Connection) -> Envelope | None:
-        """Return the answer to a request, if it is whole and as it should be; None if not.
+        """Return the answer to a request, if it is whole and in the usual form; None if not.
 
-        Nothing is taken from the connection: `read` does whatever else there is to do.
+        Nothing is taken from the connection, so `read` can handle every other case.
         """
         about = exchange.about
         if connection.status != 200 or self._endpoint.is_sse or about.method == "initialize":
@@ -106,7 +106,7 @@ class AnswerReader:
         return False
 
     async def _check_taken(self, exchange: PostExchange, connection: HttpExchange) -> None:
-        """Log it when a message without an answer was refused; raise `NotNow` if only for now."""
+        """Log that a message without an answer was refused; raise `NotNow` if it was only for now."""
         status = connection.status
         if status >= 300:
             body = shown(await self._body(connection))
@@ -121,9 +121,8 @@ class AnswerReader:
         if is_unauthorized(status, headers, error):
             raise self._endpoint.unauthorized(status, body, headers.get("www-authenticate", ""))
         may_be_old = method == "initialize" and not self._endpoint.is_sse
-        unexplained = (
-            error is None or status == 405
-        )  # then there is no POST, whatever the body says
+        # With 405 there is no POST, whatever the body says.
+        unexplained = error is None or status == 405
         if may_be_old and unexplained and status in _OLD_TRANSPORT and await self._fall_back():
             return True
         problem = problem_of(status, headers) + shown(body)
@@ -143,7 +142,7 @@ class AnswerReader:
 
 
 def _seconds(retry_after: str) -> float:
-    """Read a `Retry-After`; a date, or what is not one, means a second."""
+    """Return the seconds of a `Retry-After`; 1 if it is a date or cannot be read."""
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0
 
 
@@ -153,7 +152,7 @@ def _answer_in(body: bytes, id: RequestId) -> Envelope | bytes:
         envelope = codec.decode(body)
     except Malformed as error:
         if body[:1] == b"[" or is_unreadable_answer(error, id):
-            return body  # a batch, as of 2025-03-26, or for the receiver to refuse
+            return body  # a batch of version 2025-03-26, or an answer that the receiver refuses
     else:
         if envelope.method is UNSET and envelope.id == id:
             return envelope

@@ -63,14 +63,14 @@ async def let_in(
     ask: Callable[[list[Header]], Awaitable[A]],
     held: Callable[[bool], None],
 ) -> A:
-    """Make a request, again each time the authorizer has new credentials for it.
+    """Make a request, and repeat it each time the authorizer has new credentials for it.
 
     Args:
         authorizer: Supplies the headers, and handles refusals.
         method: The HTTP method.
         url: The address of the request.
         ask: Makes the request with the headers it is passed.
-        held: Called when the request begins and stops to wait for authorization.
+        held: Called when the request begins and stops waiting for authorization.
     """
     attempt = 0
     while True:
@@ -94,7 +94,7 @@ async def let_in(
 
 
 async def _holding(held: Callable[[bool], None], work: Awaitable[T]) -> T:
-    """Wait for authorization, while the clock of the request stands still."""
+    """Wait for authorization; meanwhile the time limit of the request is suspended."""
     held(True)
     try:
         return await work

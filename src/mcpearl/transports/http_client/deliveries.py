@@ -1,7 +1,7 @@
-"""Messages without an answer on their way to the server: notifications one by one, answers a few at once.
+"""Messages that get no answer: notifications are sent one by one, answers several at once.
 
 A server that asks faster than it takes the answers fills the queue of answers. While the queue is full,
-the transport hands on nothing that would make it longer.
+the transport hands on nothing, since that would make the queue longer.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Deliveries:
         limits: `max_in_flight` bounds the answers that wait, `max_outgoing` the bytes.
         begin: Starts a task.
         deliver: Sends one message, and returns when the server took it or it cannot be delivered.
-        overflowed: Called when more bytes wait than may.
+        overflowed: Called when too many bytes wait.
     """
 
     def __init__(

@@ -40,14 +40,14 @@ class Oversized(ExchangeFailed):
 
 
 class ExchangeSender(Protocol):
-    """The source of a request, which wants to know how far the request is."""
+    """The source of a request, which is notified of the request's progress."""
 
     def sent(self) -> None:
         """Note that the request was handed to the loop."""
         ...
 
     def held(self, holding: bool) -> None:
-        """Note that the request begins or stops to wait for authorization."""
+        """Note that the request begins or stops waiting for authorization."""
         ...
 
 
@@ -132,18 +132,18 @@ class RemoteEndpoint:
         version: str | None,
         told: Callable[[], None],
     ) -> Http1Connection | None:
-        """Send one message at once, where nothing has to be waited for or asked.
+        """Send one message at once, if a connection is idle and no authorizer has to be asked.
 
         Args:
             message: The body.
             method: Its method.
-            name: What it names: with the same method and name, messages have the same headers.
+            name: What it names. Messages with the same method and name have the same headers.
             mirrored: Returns headers that repeat parts of the message.
             version: The protocol version of the message.
-            told: Called once, when the answer's head is there or never will be.
+            told: Called once, when the answer's head has arrived or never will.
 
         Returns:
-            The connection, with which `post` goes on; None for a message that `post` has to send.
+            The connection, with which `post` continues; None for a message that `post` has to send.
         """
         connection = self.pool.idle() if self._authorizer is None else None
         if connection is None:
@@ -178,7 +178,7 @@ class RemoteEndpoint:
             message: The body.
             mirrored: Headers that repeat parts of the message.
             version: The protocol version of the message; later GETs and DELETEs name it too.
-            sender: Told when the message leaves, and when it waits for authorization.
+            sender: Notified when the message is sent, and when it waits for authorization.
             begun: The connection on which the message was sent already.
         """
         self._version = version
@@ -193,7 +193,7 @@ class RemoteEndpoint:
         return await self._ask("GET", self._target, headers)
 
     async def delete(self) -> None:
-        """End the session, with the authorization at hand: a login is not worth it."""
+        """End the session with the credentials at hand; this is not worth a login."""
         headers = self._complete([])
         if self._authorizer is not None:
             shown = self._authorizer.headers("DELETE", self.pool.origin + self._target)
@@ -218,7 +218,7 @@ class RemoteEndpoint:
         sender: ExchangeSender = _UNCONCERNED,
         begun: HttpExchange | None = None,
     ) -> HttpExchange:
-        """Make a request, or go on with one, following redirects only within the origin."""
+        """Make a request, or continue one, following redirects only within the origin."""
         headers = self._complete(headers)
         for _ in range(_MAX_REDIRECTS):
             if begun is not None:

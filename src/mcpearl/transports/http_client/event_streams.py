@@ -1,4 +1,4 @@
-"""Event streams from a server: read up to an answer or to the end, resumed, kept standing.
+"""Event streams from a server: read up to an answer or to the end, resumed, kept open.
 
 A stream belongs to one request and ends with its answer, or it carries what belongs to no request. In
 the legacy era both may break, and are resumed after the last event. HTTP+SSE of 2024-11-05 has only
@@ -99,7 +99,7 @@ class EventStreams:
         Args:
             connection: The stream.
             reader: Reads the events.
-            resumption: Told of events; None when the stream is not resumed.
+            resumption: Notified of events; None if the stream is not to be resumed.
             id: The request that the stream belongs to.
         """
         try:
@@ -160,7 +160,7 @@ class EventStreams:
                         resumption.opened()
                         await self._read(connection, reader, resumption)
                     elif connection.status == 400 and reader.last_id:
-                        reader.last_id = ""  # what followed it is gone; what comes now is not
+                        reader.last_id = ""  # the events after it are lost; read new ones
                         reader.restart()
                         continue
                     elif connection.status < 500 and connection.status != 429:

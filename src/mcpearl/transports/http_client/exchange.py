@@ -1,4 +1,4 @@
-"""One message on its way to the server: a POST, with what became of it so far."""
+"""One message on its way to the server: a POST, and its state."""
 
 import asyncio
 from operator import attrgetter
@@ -16,7 +16,7 @@ from mcpearl.types.methods import NOTIFICATIONS, REQUESTS
 
 NOTICE_TIMEOUT = 30.0  # seconds until a message without an answer counts as not delivered
 
-# What `Mcp-Name` repeats, by method: as `mirrored_headers.NAMED_BY`, in the params as structs.
+# What `Mcp-Name` repeats, by method: like `mirrored_headers.NAMED_BY`, for params as structs.
 _NAME_OF: dict[str | None, Any] = {
     "tools/call": attrgetter("name"),
     "prompts/get": attrgetter("name"),
@@ -29,7 +29,7 @@ _METHOD_HEADERS = {method: (METHOD, method) for method in (*REQUESTS, *NOTIFICAT
 
 
 class PostExchange(Struct, eq=False):
-    """One message on its way. The transport that made it owns it; `SendOrder` knows its place."""
+    """One message on its way. The transport that made it owns it; `SendOrder` knows its turn."""
 
     about: Outgoing
     message: bytes
@@ -50,7 +50,7 @@ class PostExchange(Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """What to call the message in the log."""
+        """The name of the message in the log."""
         return "an answer" if self.about.method is None else f"`{self.about.method}`"
 
     @property
@@ -98,7 +98,7 @@ class PostExchange(Struct, eq=False):
         self.order.left(self)
 
     def held(self, holding: bool) -> None:
-        """Stop the clock while the message waits for authorization."""
+        """Suspend the time limit while the message waits for authorization."""
         self.has_left = False
         if self.limit is not None:
             now = asyncio.get_running_loop().time()

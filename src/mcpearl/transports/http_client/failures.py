@@ -1,4 +1,4 @@
-"""Error answers to requests that HTTP refused: the server's own, or made up from the status."""
+"""Error answers to requests that were refused in HTTP: the server's own, or made from the status."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ _SHOWN = 200  # characters of an unreadable body that an error quotes
 
 
 class _NumericCode(Struct):
-    """What makes an `error` one of JSON-RPC; in OAuth it is a word."""
+    """What every `error` of JSON-RPC has; in OAuth, `error` is a word."""
 
     code: Any
 
 
 class _ErrorAnswer(Struct):
-    """The members of an error answer that matter. Its id may be null, or not the request's."""
+    """The members of an error answer that matter. Its id is ignored: it may be null or wrong."""
 
     error: Raw
     method: Raw | UnsetType = UNSET
@@ -58,7 +58,7 @@ def is_unreadable_answer(error: Malformed, id: RequestId) -> bool:
 
 
 def http_failure(id: RequestId, status: int, reason: str, headers: Mapping[str, str]) -> bytes:
-    """Make the answer to a request that the server refused in HTTP only."""
+    """Make the answer to a request that the server refused by its HTTP status only."""
     code = INVALID_REQUEST if 400 <= status < 500 else INTERNAL_ERROR
     data: dict[str, Any] = {"status": status}
     if "www-authenticate" in headers:
@@ -79,7 +79,7 @@ def problem_of(status: int, headers: Mapping[str, str]) -> str:
 
 
 def is_unauthorized(status: int, headers: Mapping[str, str], error: Envelope | None) -> bool:
-    """Whether a request was refused for its sender, rather than for what it asks."""
+    """Whether a request was refused because of its sender, rather than its content."""
     return status == 401 or (status == 403 and (error is None or "www-authenticate" in headers))
 
 
@@ -127,7 +127,7 @@ def _reason(body: bytes) -> str:
 
 
 def shown(body: bytes) -> str:
-    """Return the beginning of a body, to end a sentence about it with."""
+    """Return the beginning of a body, to be appended to a sentence about it."""
     text = brief(body[: 4 * _SHOWN].decode("utf-8", "replace").strip(), _SHOWN)
     return f": {text}" if text else ""
 

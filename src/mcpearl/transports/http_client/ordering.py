@@ -15,16 +15,16 @@ class SendOrder:
     def __init__(self, max_requests: int) -> None:
         self._max = max_requests
         self._under_way: set[Hashable] = set()  # requests that count against `max_requests`
-        self._waiting: dict[Hashable, asyncio.Future[None]] = {}  # requests that are too many
-        # Requests that later notifications have to wait for, and what the first of those waits on.
+        self._waiting: dict[Hashable, asyncio.Future[None]] = {}  # requests beyond that
+        # Requests that later notifications have to wait for, with a future once one waits for it.
         self._unsent: dict[Hashable, asyncio.Future[None] | None] = {}
         self.opening: asyncio.Future[None] | None = None
-        """Done when `notifications/initialized` was delivered; None once a request found it done."""
+        """Done when `notifications/initialized` was delivered; None again once a request saw that."""
 
     # Requests
 
     def enter(self, request: Hashable, *, lasts: bool) -> "asyncio.Future[None] | None":
-        """Take a request; return what it has to wait for, when too many are under way.
+        """Take a request; return a future that it has to wait for if too many are under way.
 
         Args:
             request: The request.
@@ -39,9 +39,9 @@ class SendOrder:
         return None
 
     def leaves_now(self, request: Hashable) -> bool:
-        """Take a request that can be sent at once, so that nothing waits for it; whether it may be.
+        """Take a request that will be sent at once; return False if it has to wait its turn.
 
-        One that cannot be sent after all has to `enter`.
+        No notification waits for it. A request that cannot be sent at once after all has to `enter`.
         """
         if self.opening is not None or len(self._under_way) >= self._max:
             return False
@@ -74,7 +74,7 @@ class SendOrder:
                 return
 
     def open_session(self) -> "asyncio.Future[None]":
-        """Let requests wait until the future returned is done."""
+        """Make requests wait until the returned future is done."""
         self.opening = asyncio.get_running_loop().create_future()
         return self.opening
 

@@ -51,7 +51,7 @@ class Posts:
         return exchange.has_left
 
     async def post(self, exchange: PostExchange) -> None:
-        """Send a message and read what comes back, again as often as the server asks for that."""
+        """Send a message and read what comes back; repeat that as often as necessary."""
         again = True
         while again:
             headers = exchange.headers(self.tools)
@@ -66,7 +66,7 @@ class Posts:
                 connection.release()
 
     async def persist(self, exchange: PostExchange) -> None:
-        """Send a message that has no answer until the server takes it.
+        """Send a message that has no answer, repeatedly until the server takes it.
 
         A message that was refused for now is sent again. So is an answer whose connection broke, since
         the server knows by its id whether it had it already, and `notifications/initialized`, which means

@@ -11,9 +11,9 @@ import math
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
 
 _MAX_DELAY = 30.0  # seconds, unless the server asks for more
-_SETTLED = 2.0  # seconds a stream has to be open, be it in silence, for the delays to start again
-_MAX_ASKED = 60.0  # seconds that a server may ask for
-_LEAST_ASKED = 0.1  # of the first delay
+_SETTLED = 2.0  # seconds a stream has to be open, even in silence, for the delays to start over
+_MAX_ASKED = 60.0  # seconds that a server may ask for at most
+_LEAST_ASKED = 0.1  # share of the first delay that a server may ask for at least
 
 
 def resume_delays(first: float) -> Backoff:

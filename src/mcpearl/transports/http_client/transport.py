@@ -1,9 +1,9 @@
-"""The client's transport over Streamable HTTP of both eras, and over HTTP+SSE before it.
+"""The client's transport over Streamable HTTP of both eras, and over the older HTTP+SSE.
 
 Each message is a POST of its own. What comes back, as JSON or as events, is handed on as messages; a
 failure concerns only the request it happened to. In the legacy era there is also a session, and a
-standing stream for what belongs to no request. In the modern era a request is cancelled by closing
-its response.
+standing stream for messages that belong to no request. In the modern era a request is cancelled by
+closing its response.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.http")
 
-_HANDED_ON = 64  # messages at a time, between which the receiver may have enough
+_HANDED_ON = 64  # messages handed on at a time; in between, the receiver may pause the transport
 _FAREWELL = 2.0  # seconds for messages to leave when closing, and again for ending the session
 
 
@@ -61,7 +61,7 @@ class HttpTransport(Transport):
         headers: Further headers of every request.
         authorizer: Supplies the headers that authorize each request.
         tls: Certificates to trust and to present, or a context, whose ALPN decides on HTTP/2.
-        proxy: An `http://` address; without it the environment decides.
+        proxy: The `http://` address of a proxy; by default the environment's, if it names one.
         http2: False offers HTTP/1.1 only, True accepts HTTP/2 only, None offers both.
         connect_timeout: Seconds that connecting may take.
         reconnect_delay: Seconds before a broken stream is resumed, unless the server names a time.
@@ -100,21 +100,21 @@ class HttpTransport(Transport):
         self._receiver: ClientReceiver | None = None
         self._exchanges: dict[RequestId, PostExchange] = {}  # unanswered requests
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
+        self._leaving: set[asyncio.Task[None]] = set()  # those of them that closing waits for
         self._paused = False
-        self._flowing = asyncio.Event()  # set unless it is paused
+        self._flowing = asyncio.Event()  # set unless the transport is paused
         self._flowing.set()
         self.reading: RequestId | None = None
-        """The request on whose stream came what the receiver is being handed."""
+        """The request on whose stream the messages arrived that the receiver is being handed."""
         self._retiring: asyncio.Task[None] | None = None  # set once the server ended the session
-        self._not_run: dict[RequestId, str] = {}  # requests that session did not take, and why
+        self._not_run: dict[RequestId, str] = {}  # requests that the session did not take, and why
         self.guard: Callable[[], Awaitable[list[str]]] | None = None
         """Looks up the host and returns the addresses that may be connected to; raises to refuse."""
         self._over = False  # closing, or closed: nothing more is taken
         self._finished = False  # the end was reported
 
     async def open(self, receiver: Receiver) -> None:
-        """Connect, to know that the server is there; the connection is kept for the first message."""
+        """Connect, to check that the server is there; the connection is kept for the first message."""
         if not isinstance(receiver, ClientReceiver):
             raise TypeError(f"{type(receiver).__name__} is not a `ClientReceiver`")
         if self.guard is not None:
@@ -141,7 +141,7 @@ class HttpTransport(Transport):
             self._begin(exchange)
 
     def _cancel(self, notice: PostExchange, id: RequestId) -> bool:
-        """Give up a request; return False when the server has to be sent `notice` for that."""
+        """Give up a request; return False if `notice` has to be sent to the server for that."""
         request = self._exchanges.get(id)
         if request is None:
             return notice.about.modern
@@ -171,7 +171,7 @@ class HttpTransport(Transport):
         ready = self._deliveries.has_room and not self._paused
         answer = self._answers.at_once(exchange, connection) if ready else None
         if answer is None or self._receiver is None:
-            context.run(self._carry_out, exchange)  # that of the request, for callbacks
+            context.run(self._carry_out, exchange)  # callbacks need the request's context
             return
         exchange.begun = None
         connection.release()
@@ -183,7 +183,7 @@ class HttpTransport(Transport):
     def _carry_out(
         self, exchange: PostExchange, slot: "asyncio.Future[None] | None" = None
     ) -> None:
-        """Begin a request in a task of its own, or go on with it there."""
+        """Begin a request in a task of its own, or continue it there."""
         id = exchange.about.id
         assert id is not None
         task = spawn(asyncio.get_running_loop(), self._request(exchange, id, slot))
@@ -263,7 +263,7 @@ class HttpTransport(Transport):
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
 
     async def _deliver(self, exchange: PostExchange) -> None:
-        """Send a message that has no answer, and do what waits for that."""
+        """Send a message that has no answer, then do what waited for that."""
         await self._send_off(exchange)
         if exchange.gives_up is not None:
             self._give_up(exchange.gives_up)
@@ -319,7 +319,7 @@ class HttpTransport(Transport):
             self.reading = None
 
     def pause(self) -> None:
-        """Stop handing on messages; what is being read fills up, and then the server waits."""
+        """Stop handing on messages; when the buffers are full, the server has to wait."""
         self._paused = True
         self._flowing.clear()
 
@@ -329,7 +329,7 @@ class HttpTransport(Transport):
         self._flowing.set()
 
     async def _stand(self) -> None:
-        """Keep the stream for what belongs to no request."""
+        """Keep a stream open for messages that belong to no request."""
         try:
             await self._streams.stand()
         except SessionEnded as error:
@@ -362,7 +362,7 @@ class HttpTransport(Transport):
             self._receiver.failed(id, error)
 
     def _retire(self, ended: SessionEnded) -> None:
-        """End the connection, once the other requests of the lost session have their outcome."""
+        """End the connection, once the outcome of the session's other requests is known."""
         if self._retiring is None and not self._finished:
             self._retiring = self._spawn(self._outlive(ended))
 

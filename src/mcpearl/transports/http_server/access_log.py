@@ -18,8 +18,8 @@ from mcpearl.runtime.line_file import LineFile
 logger = logging.getLogger("mcpearl.access")
 
 _LONGEST = 128  # characters of anything that a client chose
-_NAMED = (b"tools/call", b"prompts/get")  # what others name may hold arguments
-_MAX_HEADS = 1024  # heads whose texts are remembered; when there are more, it starts over
+_NAMED = (b"tools/call", b"prompts/get")  # names in other methods may contain arguments
+_MAX_HEADS = 1024  # heads whose texts are remembered; when there are more, all are forgotten
 
 
 class AccessLog(Protocol):
@@ -77,7 +77,7 @@ class LoggedAccess:
 
 
 class FiledAccess:
-    """Appends to a file. Lines begin with the time, and then look as those of the logger.
+    """Appends to a file. Lines begin with the time, and then look like those of the logger.
 
     Args:
         serving: The endpoint.
@@ -119,7 +119,7 @@ class FiledAccess:
         return said
 
     def _turn(self, ended: float) -> None:
-        """Begin another second of the day; looked up each time, since the clock may be set."""
+        """Begin another second. The time of day is read each time, since the clock may be set."""
         now = clock.now()
         self._second = ended - now % 1
         self._next = self._second + 1

@@ -29,7 +29,7 @@ class Admission:
         }
 
     def counters(self) -> dict[str, int]:
-        """Return what is under way."""
+        """Return how many requests and streams are under way."""
         return {"requests": self.open, "streams": self._streams}
 
     def too_many(self) -> Refused:
@@ -39,7 +39,7 @@ class Admission:
     def check_caller(self, principal: Any, request: RequestInfo) -> None:
         """Refuse a request of a caller for whom the server holds too much.
 
-        Requests of a session may be the ones that release something.
+        Requests of a session are let through: they may be the ones that release something.
         """
         if b"mcp-session-id" in request.headers:
             return

@@ -1,7 +1,8 @@
-"""The life of an endpoint under an ASGI server, whether or not that runs its lifespan.
+"""Starts and stops an endpoint under an ASGI server, even if its lifespan is not run.
 
-An application that is mounted in another one is not told when the program starts and stops, unless the
-outer one passes that on. Then it starts itself with the first request, and says what is missing.
+An application that is mounted in another one does not learn when the program starts and stops, unless
+the outer application passes that on. If it does not, the endpoint starts with the first request, and
+logs what is missing.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ _ADVICE = (
 
 
 class AsgiLife:
-    """Holds a server up for its ASGI application.
+    """Keeps a server running for its ASGI application.
 
     Args:
         running: Returns the context manager in which the endpoint can serve.
@@ -33,11 +34,11 @@ class AsgiLife:
         self._alone: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self.up = 0
-        """How many hold it up: while it is 0, a request has to wait for `start_alone`."""
+        """How many contexts keep it running: while it is 0, a request has to wait for `start_alone`."""
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold the server up."""
+        """Return a context in which the server is kept running."""
         async with self._running():
             self.up += 1
             try:
@@ -61,7 +62,7 @@ class AsgiLife:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start_alone(self) -> None:
-        """Start without a lifespan, once for all requests that come meanwhile; raises its error."""
+        """Start without a lifespan, once for all requests that wait for it. Raises the start's error."""
         loop = asyncio.get_running_loop()
         if self._ready is None or self._ready.get_loop() is not loop or _failed(self._ready):
             logger.warning(_ADVICE)
@@ -70,7 +71,7 @@ class AsgiLife:
         await asyncio.shield(self._ready)
 
     async def _hold_alone(self, ready: "asyncio.Future[None]") -> None:
-        """Hold the server up until the task is cancelled, as all are when a program's loop ends."""
+        """Keep the server running until the task is cancelled, as all tasks are when the loop ends."""
         try:
             async with self.held():
                 ready.set_result(None)

@@ -23,7 +23,7 @@ class Callers:
         self._anonymous = anonymous
 
     def key_of(self, principal: Any, request: RequestInfo) -> Hashable:
-        """Return what stands for the caller of a request; None if it cannot be told from others."""
+        """Return a key for the caller of a request; None if it cannot be told from others."""
         if principal is not None and principal is not self._anonymous:
             key: Hashable = principal
             return key

@@ -1,10 +1,10 @@
-"""Headers that let pages of other origins read responses. Which origins may is `origin`'s to decide."""
+"""Headers that let pages of other origins read responses. `origin` decides which origins may."""
 
 from mcpearl.net.http_server.request import HeaderMap, HeaderPairs
 
 PUBLIC: HeaderPairs = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-allow-headers", b"*"),  # browsers ask first when a client sends its own
+    (b"access-control-allow-headers", b"*"),  # for clients that send headers of their own
 )
 _EXPOSED = b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"
 

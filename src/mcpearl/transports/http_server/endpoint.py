@@ -1,7 +1,7 @@
 """Streamable HTTP, the server's side: one endpoint for every version at once.
 
-Here it is decided what is checked of a request before its message is looked at, which client's message
-it is, and what serves it. The messages themselves are the protocol's; how an answer leaves is `post`'s.
+This module decides what is checked before a message is looked at, which client the message is from, and
+what serves it. The protocol handles the messages themselves; `post` sends the answers.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 Work = Coroutine[Any, Any, None]
 
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
-_LARGE = 4096  # bytes of a body that is weighed, and counted while it is worked on
+_LARGE = 4096  # bytes above which a body is weighed, and counted while it is worked on
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
 
 
@@ -83,7 +83,7 @@ class Post(Struct):
                 mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
             else:
                 mismatch = self.headers.mismatch_of_legacy(call)
-        except BaseException:  # of the server's own code, too
+        except BaseException:  # also one raised by the server's own code
             conversation.give_up(calls)
             raise
         if mismatch is None:
@@ -143,7 +143,7 @@ class Endpoint:
         self._pages = pages
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
-        self._uncount: Callable[[], None] | None = None  # ends that requests are counted
+        self._uncount: Callable[[], None] | None = None  # removes the endpoint's counters
         self._refusals = RefusedRequests()
         self._websockets = websockets
         self._asgi_request = NotedAsgiRequest if settings.access_log else AsgiRequest
@@ -171,7 +171,7 @@ class Endpoint:
         """Make what `close` ends. An ASGI application may be run again, on another event loop."""
         host, settings, siblings, relay = self.host, self._settings, self._siblings, self._relay
         max_outgoing, idle = host.limits.max_outgoing, settings.idle_timeout
-        # An id that begins otherwise was given by another process.
+        # An id that begins otherwise was made by another process.
         prefix = f"{clock.token(3)}." if siblings is None else siblings.prefix
         self._closed = False
         self._access: AccessLog | None = None
@@ -343,7 +343,7 @@ class Endpoint:
         assert self._siblings is not None
         outlet = PostOutlet(self._terms, request, principal)
         body = await outlet.read_body()
-        request.extra = ()  # the owner adds the same
+        request.extra = ()  # the owner adds the same headers
         with self._admission.as_stream() if request.method == "GET" else nullcontext():
             await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
 
@@ -395,7 +395,7 @@ class Endpoint:
         return solo
 
     def _post_modern(self, post: Post) -> Work:
-        """Serve a message that stands for itself and names nothing, or is not a message."""
+        """Serve a modern message that names nothing, or something that is not a message."""
         solo, message = self._solo or self._begin_solo(), post.message
         if isinstance(message, Envelope):
             mismatch = post.headers.mismatch_of(message)
@@ -432,7 +432,7 @@ class Endpoint:
     # Life
 
     def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:
-        """Keep the server running while an application runs that this one is mounted in.
+        """Keep the server running while the application runs that this one is mounted in.
 
         >>> mcp = app.asgi()
         >>> api = FastAPI(lifespan=mcp.lifespan)
@@ -457,7 +457,7 @@ class Endpoint:
             try:
                 yield
             finally:
-                if not self._life.up:  # several applications may hold it up
+                if not self._life.up:  # several applications may keep it running
                     self._uncount()
                     self._uncount = None
                     await self.close()
@@ -466,7 +466,7 @@ class Endpoint:
         return {**self._admission.counters(), **self._refusals.counters()}
 
     def end_streams(self) -> None:
-        """End in order the streams that would stay open forever; calls continue."""
+        """End, in an orderly way, the streams that would stay open forever; calls continue."""
         if self._pages is not None and self._pages.site is not None:
             self._pages.site.end_streams()
         if self._solo is not None:
@@ -477,7 +477,7 @@ class Endpoint:
             self._sse.end_streams()
 
     async def close(self) -> None:
-        """End every stream and session in order."""
+        """End every stream and session in an orderly way."""
         self._closed = True
         if self._websockets is not None:
             await self._websockets.drain(_LAST_CALLS)

@@ -23,7 +23,7 @@ MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless a single even
 
 
 class StreamReader:
-    """One response's way through a stream. It owns the events that wait for the response."""
+    """Reads a stream for one response. It owns the events that wait for the response."""
 
     __slots__ = (
         "_holding",
@@ -56,7 +56,7 @@ class StreamReader:
     # Filled by the stream
 
     def push(self, number: int, message: bytes) -> bool:
-        """Queue an event; False, with the queue dropped, when too much waits already."""
+        """Queue an event. If too much waits already, drop the queue and return False."""
         if self.is_left_behind:
             return False
         queue = self.queue
@@ -69,7 +69,7 @@ class StreamReader:
         return self._has_room()
 
     def _has_room(self) -> bool:
-        """Count what waits, if it may wait; otherwise drop it and return False."""
+        """Count what waits. If it is too much, drop it and return False."""
         queue = self.queue
         if len(queue) > 1 and (self.size > self.stream.limit or len(queue) > MAX_WAITING):
             self._fall_behind()
@@ -150,7 +150,7 @@ class StreamReader:
         return bool(self.queue) and self.is_current
 
     async def wait(self, silence: LateWatch) -> bool:
-        """Wait for news or the end; False when there was neither for too long."""
+        """Wait for news or the end; return False when there was neither for too long."""
         if self._is_awake():
             return True
         self._taken = 0
@@ -195,12 +195,12 @@ class EventStream:
     )
 
     id: str | None = None
-    """The name of the stream in event ids; without one they have none."""
+    """The name of the stream in event ids; without it, events have no ids."""
 
     def __init__(self, limit: int, account: Account) -> None:
         self.limit = limit  # bytes that may wait at a reader
         self.little = min(limit, UNCOUNTED)  # bytes up to which nothing is checked
-        self.account = account  # where they are counted
+        self.account = account  # counts them
         self._much = high_water(limit)
         self.ended = False
         self.overrun = False  # the reader was cut off, and with it the stream
@@ -214,7 +214,7 @@ class EventStream:
         return self.reader_now is not None
 
     def prime(self) -> None:
-        """Begin with an empty event, so that the client has a position to come back with."""
+        """Do nothing. A stream that can be resumed begins with an empty event, for its id."""
 
     def put(self, message: bytes) -> None:
         """Add one message."""
@@ -259,7 +259,7 @@ class EventStream:
         return self.reader_now
 
     def detach(self, reader: StreamReader) -> None:
-        """Note that a reader stopped reading; one that was displaced may say so late."""
+        """Note that a reader stopped reading; for a displaced reader this changes nothing."""
         if self.reader_now is reader:
             self.reader_now = None
             self._make_room()
@@ -315,9 +315,9 @@ class KeptStream(EventStream):
             limit: Bytes that may wait at a reader.
             session: The id of the session.
             events: The store that keeps its events.
-            account: Where what waits at a reader is counted.
-            confirm: Seconds after which what a reader took has surely reached a client that came for it
-                without a position.
+            account: Counts what waits at a reader.
+            confirm: Seconds after which what a reader took is noted as read, for clients that may come
+                back without a position.
         """
         super().__init__(limit, account)
         self.id: str = id
@@ -328,7 +328,7 @@ class KeptStream(EventStream):
         events.follow(session, id, self)
 
     def prime(self) -> None:
-        """Begin with an empty event, unless something was said before."""
+        """Begin with an empty event, whose id the client can come back with, unless one was sent."""
         if not self.last:
             self.put(b"")
 
@@ -346,7 +346,7 @@ class KeptStream(EventStream):
         """Let the stream go on without the reader, which fell behind."""
 
     def send_away(self, retry_ms: int) -> None:
-        """Make the client come back, once what it has to come back with was sent."""
+        """Make the client come back, once the events are stored that it will ask for."""
         if self._events.durable:
             loop = asyncio.get_running_loop()
             self._leaving = loop.create_task(self._send_away(self.reader_now, retry_ms))
@@ -366,7 +366,7 @@ class KeptStream(EventStream):
         super().detach(reader)
 
     def taken(self, number: int) -> None:
-        """Note what was taken here and in the store."""
+        """Note what was taken, here and in the store."""
         if self._confirm:
             loop = asyncio.get_running_loop()
             loop.call_later(self._confirm, self._confirmed, self.reader_now, number)
@@ -375,7 +375,7 @@ class KeptStream(EventStream):
         self._make_room()
 
     def _confirmed(self, reader: StreamReader | None, number: int) -> None:
-        """Note what a reader took that is still there: it was not sent to a connection that was gone."""
+        """Note what a reader took, if it is still there: then it was not sent to a dead connection."""
         if reader is not None and self.reader_now is reader:
             self._events.mark_read(self._session, self.id, number)
 

@@ -1,4 +1,4 @@
-"""What an HTTP endpoint asks of authorization, and how it refuses a request.
+"""What an HTTP endpoint needs from authorization, and how it refuses a request.
 
 An endpoint knows neither tokens nor keys. It asks its gate for the principal of each request; a gate
 that finds none raises the refusal to be sent.
@@ -14,7 +14,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
 WELL_KNOWN = "/.well-known/"
-"""Where documents are that every client may read."""
+"""The beginning of the paths of documents that every client may read."""
 
 
 class Refused(Exception):
@@ -52,7 +52,7 @@ class Gate(Protocol):
     """
 
     def known(self, request: RequestInfo) -> Any | None:
-        """Return the principal if that takes no waiting; after None, `admit` is asked.
+        """Return the principal if that takes no waiting; if this returns None, `admit` is called.
 
         Args:
             request: The request.

@@ -1,8 +1,8 @@
-"""Comparing what the headers of a request repeat with what its message says.
+"""Compares what the headers of a request repeat with what its message says.
 
 Intermediaries act on the headers and the server on the body, so the two must agree. A call is compared
-after its params were decoded, so that they are read once. Of other messages as much is read here as the
-comparison takes.
+after its params were decoded, so that they are read once. Of other messages, this module reads only what
+it compares.
 """
 
 import re
@@ -104,7 +104,7 @@ class MessageHeaders:
         return self.session is None and _version_in(_peek(message)) is not UNSET
 
     def mismatch_of_call(self, call: Call, mirrored: Mirrored) -> McpError | None:
-        """Compare with a call that was decoded; the error names what differs."""
+        """Compare with a call that was decoded; return an error naming what differs, or None."""
         version, method = call.caller.version.name, call.method
         if version != self.version:
             return self._other_version(version)
@@ -123,7 +123,7 @@ class MessageHeaders:
         return None
 
     def mismatch_of(self, message: Envelope) -> McpError | None:
-        """Compare with a message that was not decoded; the error names what differs."""
+        """Compare with a message that was not decoded; return an error naming what differs, or None."""
         if message.id is UNSET and self.version is None:
             return None  # a notification; which headers it has is not defined
         params = _peek(message)
@@ -161,7 +161,7 @@ class MessageHeaders:
         if self._wrong_name is not None:
             return _differs(self._wrong_name)
         if self._name is None:
-            # FastMCP's client sends none about tasks; what is not there cannot mislead a proxy.
+            # FastMCP's client sends none for tasks, and a missing header cannot mislead a proxy.
             return None if method.startswith("tasks/") else _differs("Mcp-Name header is missing")
         return _differs(f"Mcp-Name header {self._name!r:.64} is not {name!r:.64}")
 
@@ -171,7 +171,7 @@ class MessageHeaders:
         try:
             decoded = {} if arguments is UNSET else msgspec.json.decode(arguments)
         except codec.UNREADABLE as error:
-            # What runs the call may read less of them, or read them differently.
+            # What runs the call might still be able to read them in part, and they were not compared.
             return McpError(INVALID_PARAMS, f"Invalid params: `arguments` cannot be read: {error}")
         for path, header in paths.items():
             name, value = PARAM + header, text_at(decoded, path)

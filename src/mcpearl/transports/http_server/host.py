@@ -1,4 +1,4 @@
-"""What an endpoint needs of the server behind it: the seam between HTTP and what answers calls."""
+"""What an endpoint needs from the server behind it: the seam between HTTP and what answers calls."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ class SoloConversation(CallRunner, Protocol):
         ...
 
     def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
+        """End every subscription in an orderly way, with its result."""
         ...
 
     def lost(self, reason: Exception | None) -> None:
@@ -31,7 +31,7 @@ class SoloConversation(CallRunner, Protocol):
 
 
 class EndpointHost(Protocol):
-    """What an endpoint needs of the server."""
+    """What an endpoint needs from the server."""
 
     limits: Limits
     budget: Budget
@@ -63,7 +63,7 @@ class EndpointHost(Protocol):
         ...
 
     def add_counters(self, source: Counters) -> Callable[[], None]:
-        """Have the server's counters include those of the endpoint; return what ends that."""
+        """Add the endpoint's counters to the server's; return a function that removes them."""
         ...
 
     def time_left(self, principal: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Requests of the versions with sessions: their POSTs, the standing stream of GET, the end by DELETE."""
+"""Requests of the versions with sessions: POST for messages, GET for streams, DELETE for the end."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -63,7 +63,7 @@ class LegacyRequests:
     # POST
 
     def post(self, post: "Post") -> Coroutine[Any, Any, None]:
-        """Serve a message of a session, or begin one. What is left to do is returned."""
+        """Serve a message of a session, or begin one. Return a coroutine for what is left to do."""
         if self._stateless:
             return self._post_alone(post)
         headers = post.headers
@@ -204,7 +204,7 @@ class LegacyRequests:
         await request.respond(204, b"")
 
     def _version(self, headers: HeaderMap) -> Version:
-        """Return the version of a request that only sessions have."""
+        """Return the version of a GET or DELETE, which only sessions have."""
         message = MessageHeaders(headers)
         if message.says_modern:
             raise Refused(405, "This version has POST only, and no sessions", headers=_POST_ONLY)
@@ -230,7 +230,7 @@ def _initializes(message: Envelope | bytes) -> bool:
 
 
 def _may_be_behind(session: HttpSession, message: Envelope | bytes) -> bool:
-    """Whether another process may have heard that the client is ready, and this one not yet."""
+    """Whether another process may know that the client is ready, and this one not yet."""
     if session.stage is not Stage.OPENING:
         return False
     return not isinstance(message, Envelope) or message.method != "notifications/initialized"

@@ -1,7 +1,7 @@
-"""Which host a request names and which page it comes from: protects a server from browsers.
+"""Checks which host a request names and which page it comes from, to protect a server from browsers.
 
 Any page can make its reader's browser send requests to that reader's own machine (DNS rebinding). So
-the host must be one that is served here, and the origin an allowed one. HTTP and WebSocket alike.
+the host must be one that is served here, and the origin an allowed one, for HTTP and WebSocket alike.
 """
 
 from collections.abc import Collection
@@ -74,7 +74,7 @@ class ServedLocation:
         if not self._only_local:
             return self._origins is None or origin in self._origins
         # Origin and host being equal proves nothing: an attacker's name may resolve to this machine.
-        # A scheme of its own is what pages inside of other programs have: their host says nothing.
+        # Pages inside other programs have a scheme of their own; the host in their origin proves nothing.
         scheme, _, named = origin.partition("://")
         local = scheme in ("http", "https") and without_port(named) in self._known
         return local and without_port(host) in self._known

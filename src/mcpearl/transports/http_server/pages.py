@@ -1,4 +1,4 @@
-"""What an HTTP endpoint answers beside MCP: paths of the application's own, and of its health."""
+"""What an HTTP endpoint answers beside MCP: paths of the application's own, a site, and health checks."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from mcpearl.runtime.arguments import refuse_text
 
 logger = logging.getLogger("mcpearl.http")
 
-MAX_BODY = 1024 * 1024  # bytes of the body of a request, unless the route says another number
+MAX_BODY = 1024 * 1024  # bytes of the body of a request, unless the route sets another limit
 _MAX_QUERY = 256  # fields of a query that are read
 
 
@@ -28,7 +28,7 @@ class HttpRequest(Struct, frozen=True):
     path: str
     """The path, decoded."""
     query: Mapping[str, str] = field(default_factory=dict)
-    """The fields of the query; of a field that is repeated, the last."""
+    """The fields of the query; if a field is repeated, the last one counts."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The headers by name, in lower case."""
     body: bytes = b""
@@ -47,14 +47,14 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpResponse(Struct, frozen=True):
-    """The response to such a request. A function may return text, bytes or JSON data instead."""
+    """The response to an `HttpRequest`. A function may return text, bytes or JSON data instead."""
 
     body: Any = b""
     """Bytes, text, or data with a JSON form."""
     status: int = 200
     """The HTTP status."""
     content_type: str | None = None
-    """The type of the body; by what the body is, if not given."""
+    """The type of the body; by default, it depends on what the body is."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Further headers."""
 
@@ -84,7 +84,7 @@ def make_route(
 
 
 class Site(Protocol):
-    """Answers every path below one: files, requests, streams. The console is one."""
+    """Answers every path below its own: files, requests, streams. The console is such a site."""
 
     path: str
     """The path, without a slash at its end."""
@@ -95,7 +95,7 @@ class Site(Protocol):
         ...
 
     def watch(self, usage: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
-        """Show how near the bounds of the endpoint are."""
+        """Show from now on what `usage` returns: how much of each bound of the endpoint is in use."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -115,7 +115,7 @@ class Site(Protocol):
         ...
 
     def end_streams(self) -> None:
-        """End in order the streams that would stay open forever."""
+        """End, in an orderly way, the streams that would stay open forever."""
         ...
 
 
@@ -125,8 +125,8 @@ class Pages:
     Args:
         routes: The application's own routes, by path; it may grow while the endpoint serves.
         in_thread: Runs a plain function in a thread.
-        health: Answers for the health of the server, under its own path.
-        site: Answers for all paths below its own.
+        health: Returns status and body for a path of a health check; None for any other path.
+        site: Answers all paths below its own.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Pages:
         self._health = health
 
     def site_at(self, path: str) -> Site | None:
-        """Return what answers for a path and all below it; None for any other path."""
+        """Return the site if a path is its own or below that; None for any other path."""
         site = self.site
         if site is None or not path.startswith(site.path):
             return None
@@ -153,7 +153,7 @@ class Pages:
         return path in self._routes
 
     async def show_health(self, request: Request) -> bool:
-        """Answer a question for the server's health; return whether it was one."""
+        """Answer a health check; return whether the request was one."""
         found = await self._health(request.path)
         if found is None:
             return False

@@ -1,4 +1,4 @@
-"""Patterns of hosts and origins: `*.example.com`, any port. Each option is a list of them.
+"""Patterns of hosts and origins, such as `*.example.com`, for `allowed_hosts` and `allowed_origins`.
 
 A host without a port means any port, as `example.com:*` does. An origin without a port means the one of
 its scheme; `https://example.com:*` means any. `*` alone means everything.

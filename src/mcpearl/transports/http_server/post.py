@@ -1,8 +1,7 @@
 """One POST: its body comes in, its message is served, its answer goes out.
 
 The answer is plain JSON if nothing was sent before it, and a stream of events from the first
-notification on. A call runs in the task of its request; a writer of its own exists only once there is a
-stream.
+notification on. A call runs in the task of its request; only a stream has another task, which writes it.
 """
 
 import asyncio
@@ -53,7 +52,7 @@ class ServedClient(CallRunner, Protocol):
         ...
 
     def speak(self, version: str) -> None:
-        """Take the session as initialized in this version."""
+        """Treat the session as initialized in this version."""
         ...
 
     def lost(self, reason: Exception | None) -> None:
@@ -69,8 +68,8 @@ class Terms(NamedTuple):
     max_outgoing: int  # bytes that may wait in a stream
     keep_alive: float  # seconds of silence before a sign of life
     pace: Pace
-    lingering: LateWatch  # the POSTs that had to wait for something
-    callers: Callers  # to whom what they hold is counted
+    lingering: LateWatch  # watches the POSTs that had to wait for something
+    callers: Callers  # has the account of each caller
 
 
 class PostOutlet:
@@ -78,7 +77,7 @@ class PostOutlet:
 
     medium = "http"
 
-    # What every request is asked for is in slots, which are read fast.
+    # Attributes that every request uses are slots, which are faster to read.
     __slots__ = (
         "__dict__",
         "_calls",
@@ -102,7 +101,7 @@ class PostOutlet:
     _task: "asyncio.Task[Any] | None" = None  # waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    # Of a session: it can be resumed.
+    # Set for a request of a session, whose stream can be resumed.
     _new_stream: Callable[[Sequence[Call]], EventStream] | None = None
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
@@ -157,7 +156,7 @@ class PostOutlet:
         leave: Callable[[], None],
         primes: bool,
     ) -> None:
-        """Belong to a session: a call continues when its client leaves, and its stream can be resumed.
+        """Make the POST part of a session: calls outlive their client, and the stream can be resumed.
 
         `leave` is called when the request is over.
         """
@@ -169,13 +168,13 @@ class PostOutlet:
 
     @property
     def account(self) -> Account:
-        """Where what is held for the client is counted."""
+        """Counts what is held for the client."""
         return self._terms.callers.account_of(self._principal, self._request)
 
     async def read_body(self, most: int | None = None) -> bytes:
         """Return the whole body, within its bounds. It is counted until the outlet is closed.
 
-        `most` is the number of bytes it may have, if not those of a message.
+        `most` is the number of bytes it may have; by default, as many as a message.
         """
         request, limit = self._request, self._terms.max_body if most is None else most
         holding = self._holding = self.account.open("bodies")
@@ -204,7 +203,7 @@ class PostOutlet:
             self._task = None
 
     def late(self) -> None:
-        """Watch a request that takes its time: its body must arrive, its client must stay."""
+        """Watch a request that takes long: its body must arrive, its client must stay."""
         self._late = True
         if self._calls:
             self._watch()
@@ -235,7 +234,7 @@ class PostOutlet:
         if answer is None:
             await (self._finish_stream() if calls else self._request.respond(202, b""))
             return
-        self._calls = ()  # a call knows its outlet: they must not keep each other
+        self._calls = ()  # a call refers to its outlet: this breaks the cycle
         is_error = self.refused or answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
         code = status(self) if is_error else 200
         if len(answer) >= MIN_SIZE:
@@ -244,7 +243,7 @@ class PostOutlet:
             await self._request.respond(code, answer, self.headers)
 
     async def _store_first(self, store: Callable[[], Awaitable[None]]) -> None:
-        """Store what the answer acknowledges. A stream that has begun ends without it on failure."""
+        """Store what the answer acknowledges. If that fails, a stream that has begun ends without it."""
         stream = self.stream
         if stream is None:
             await store()
@@ -278,7 +277,7 @@ class PostOutlet:
             raise busy(self.account.refusal, 1)
 
     def close(self) -> None:
-        """Release everything. Calls whose answers only this client waited for end."""
+        """Release everything, and end the calls whose answers only this client waited for."""
         if self._leave is not None:
             self._leave()
         if self.lingers or self.answer is None:
@@ -346,7 +345,7 @@ class PostOutlet:
         self._conversation.give_up(self._calls)
 
     def send_away(self, retry_ms: int) -> None:
-        """Have the client hang up and come back for the rest, if its version can."""
+        """Make the client disconnect and come back for the rest, if its version has that."""
         if self._primes and self.open_stream():
             assert self.stream is not None
             self.stream.send_away(retry_ms)

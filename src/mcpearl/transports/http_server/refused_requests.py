@@ -9,12 +9,12 @@ from mcpearl.transports.http_server.gate import Refused
 logger = logging.getLogger("mcpearl.http")
 
 _LONGEST = 128  # characters of a path that are logged
-_FOR_OPERATORS = (403, 421, 503)  # what a setting may have to change for
+_FOR_OPERATORS = (403, 421, 503)  # an operator may have to change a setting
 _BY_GATE = 401  # logged where the token is checked
 
 
 class RefusedRequests:
-    """Warns of refusals that a setting may cause, and mentions those that only concern the client."""
+    """Warns of refusals that a setting may cause; logs others, which only concern the client, as INFO."""
 
     __slots__ = ("_counts", "_others", "_warnings")
 

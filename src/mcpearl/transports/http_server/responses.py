@@ -1,4 +1,4 @@
-"""Writing an event stream as an HTTP response, with signs of life."""
+"""Writes an event stream as an HTTP response, with a comment as a sign of life during silence."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ _STREAM_HEADERS: HeaderPairs = (
 
 
 class Pace:
-    """The clocks of all streams of an endpoint: how long one is silent, and how long not read."""
+    """Watches all streams of an endpoint: for silence, and for clients that do not read."""
 
     __slots__ = ("silence", "stalls")
 
@@ -48,7 +48,7 @@ async def respond_stream(
     gone.add_done_callback(lambda _: reader.wake())
     try:
         await request.start(200, (*_STREAM_HEADERS, *extra))
-        # The head leaves with the first part, so there is one now, even if it is empty.
+        # The head leaves with the first part, so a part is sent now, even if it is empty.
         part, more = first + reader.take(), not reader.is_over
         await _send(request, part, more=more)
         while more and not gone.done():

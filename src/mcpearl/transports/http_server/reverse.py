@@ -1,9 +1,9 @@
-"""Messages from a client that belong to what another process does.
+"""Messages from a client that another process waits for.
 
-A session that several processes serve gets its messages anywhere. A call runs where it lands. But the
-answer to a request of the server, the progress of it, and the cancellation of a call are for the process
-that waits for them or runs the call: ids of the server's requests tell which that is; a cancellation goes
-to all. Such a message is acknowledged once it is sure to arrive.
+Messages of a session that several processes serve may land at any of them. A call runs where it lands.
+But an answer to a request of the server, progress of it, and the cancellation of a call are for the
+process that made the request or runs the call. The ids of the server's requests tell which process that
+is; a cancellation goes to all. Such a message is acknowledged once it is sure to arrive.
 """
 
 import logging
@@ -42,7 +42,7 @@ class _About(Struct):
 
 
 class _Passed(Struct, array_like=True):
-    """A message on its way."""
+    """A message on its way to another process."""
 
     session: str
     message: bytes
@@ -72,7 +72,7 @@ class Reverse:
     def passing(
         self, session: HttpSession, message: Envelope | bytes
     ) -> tuple[bool, Passing | None]:
-        """Say whether a message is for this process, and what passes it on if it is for another too."""
+        """Return whether a message is for this process, and what passes it on if it is for others."""
         if isinstance(message, Envelope):
             owner = self._owner(session, message)
             if owner is None:
@@ -96,7 +96,7 @@ class Reverse:
                 hear(passed)
 
     def _parts(self, session: HttpSession, body: bytes) -> Iterator[tuple[int | None, bytes]]:
-        """Go through the messages of a batch."""
+        """Yield the messages of a batch, each with the process that it is for."""
         try:
             for part in msgspec.json.decode(body, type=list[Raw])[:_MAX_BATCH]:
                 yield self._owner(session, codec.decode(bytes(part))), bytes(part)
@@ -156,7 +156,7 @@ class Reverse:
             session.receiver.receive(arrived.message, _NoAnswer())
 
     def close(self) -> None:
-        """Take no more."""
+        """Take no more messages from other processes."""
         self._stop()
 
 

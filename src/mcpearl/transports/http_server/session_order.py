@@ -1,7 +1,7 @@
 """Sessions in the order of their use, in one table for each stage.
 
-The session that was idle longest is in front of its table, so that sweeping and making room look at as
-many sessions as end, and at one more.
+The session that was idle longest is in front of its table, so that sweeping and making room look at only
+one session more than they end.
 """
 
 from collections import OrderedDict
@@ -43,7 +43,7 @@ class SessionOrder(Generic[S]):
         self._tables[session.stage][session.id] = session
 
     def remove(self, session: S) -> bool:
-        """Take a session out; False if it is not here, since it may have been rebuilt meanwhile."""
+        """Remove a session; return False if it is not here, or another object has its id by now."""
         for table in self._tables:
             if table.get(session.id) is session:
                 del table[session.id]
@@ -60,14 +60,14 @@ class SessionOrder(Generic[S]):
         self.add(session)
 
     def sweep(self, now: float, expire: Callable[[S], None]) -> None:
-        """Have the sessions that are idle for too long expire."""
+        """Expire the sessions that were idle for too long."""
         for table, patience in zip(self._tables, self._patience, strict=True):
             while table:
                 id, session = next(iter(table.items()))
                 if now - session.used <= patience:
                     break  # the others are younger
                 if session.open:
-                    session.used = now  # being answered is being used
+                    session.used = now  # a session that is being answered is in use
                     table.move_to_end(id)
                 else:
                     expire(session)

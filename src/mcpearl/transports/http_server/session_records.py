@@ -1,4 +1,4 @@
-"""What a store has of the sessions of this process, and what other processes change there.
+"""The records that a store has of this process's sessions, and what other processes change in them.
 
 A session that several processes serve has a record in a `SessionStore`. It is written before the request
 that changed it is answered. Two processes that change a session at the same time merge their changes.
@@ -62,8 +62,8 @@ class SessionRecords(Generic[S]):
         self._ttl = ttl
         self._holder = holder
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
-        self._saving: set[str] = set()  # changes of these are merged with those of others
-        self._loading: dict[str, list[SessionRecord | None]] = {}  # what changes meanwhile
+        self._saving: set[str] = set()  # ids; changes are merged with those of other processes
+        self._loading: dict[str, list[SessionRecord | None]] = {}  # changes that came meanwhile
         self._touching: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._stop_watching = store.watch(self._changed_elsewhere, self._missed_changes)
@@ -73,7 +73,7 @@ class SessionRecords(Generic[S]):
 
     @property
     def count(self) -> int:
-        """How many sessions all processes have, about."""
+        """About how many sessions all processes have together."""
         return self._store.count
 
     def new_id(self, session: S) -> str:
@@ -160,7 +160,7 @@ class SessionRecords(Generic[S]):
             logger.warning("a session is not brought up to date before it is used: %s", error)
 
     def _missed_changes(self) -> None:
-        """Let go of sessions that another process may have changed: the store has them."""
+        """Drop idle sessions, which another process may have changed; the store has them."""
         for session in self._holder.all():
             if not session.open and session.stage is Stage.USED:
                 self._holder.drop(session)
@@ -190,7 +190,7 @@ class SessionRecords(Generic[S]):
             self._saved[session.id] = following
 
     def save_narrowed(self, session: S) -> None:
-        """Write, beside the request, that a session's token allows fewer subscriptions than before."""
+        """Write, without delaying the request, that a new token allows fewer subscriptions."""
         saved = self._saved.get(session.id)
         if saved is not None and self._following(session, saved).uris != saved.uris:
             self._run_beside(self._narrow(session))
@@ -233,7 +233,7 @@ class SessionRecords(Generic[S]):
         task.add_done_callback(self._beside.discard)
 
     def close(self) -> None:
-        """Stop hearing of changes; the records stay."""
+        """Stop watching for changes; the records stay."""
         self._stop_watching()
         for task in (*self._beside, *([self._touching] if self._touching is not None else ())):
             task.cancel()

@@ -1,8 +1,8 @@
 """Which sessions an endpoint has: found by id, swept when idle, bounded in number.
 
-A session a client began and never used is the first to go. One caller may have as many sessions as are
-left free after it, so that no caller uses up all of them. At that bound its own oldest idle session makes
-room for its next one.
+A session that a client began and never used is the first to be ended. A caller may have as many sessions
+as then remain free, so that no caller uses up all of them. At that bound its own oldest idle session
+makes room for its next one.
 
 With a `SessionStore`, a session that is not here may live elsewhere: it is rebuilt from its record (see
 `session_records`). Then the bounds are those of all processes together, and making room here does not end
@@ -32,7 +32,7 @@ _ELSEWHERE = (
     "requests with the same Mcp-Session-Id to the same process, serve with "
     "`app.run('http', workers=…)`, or pass a `session_store`"
 )
-# Looked up once: a member of an enumeration is found by a Python function.
+# Looked up once, since reading a member of an enumeration is slow.
 _USED, _CLOSED = Stage.USED, Stage.CLOSED
 S = TypeVar("S", bound=TransportSession)
 
@@ -58,7 +58,7 @@ class SessionTable(Generic[S]):
 
         Args:
             kind: Makes a session.
-            converse: Makes the server's side of a session, its principal and its account.
+            converse: Makes the server's side from a session, its principal and its account.
             terms: What the sessions share.
             max_sessions: How many there may be; with a store, at all processes together.
             idle_timeout: Seconds without a request after which a session ends.
@@ -101,8 +101,8 @@ class SessionTable(Generic[S]):
 
         Args:
             principal: Whose session it will be.
-            caller: What stands for all that are counted together; None for this client alone.
-            begins: Whether it is a new one, rather than one of another process.
+            caller: The key of the caller whose sessions are counted together; None for this one alone.
+            begins: Whether it is a new session, rather than one of another process.
         """
         account = self._budget.account(caller)
         self._check_share(account, begins)
@@ -162,7 +162,7 @@ class SessionTable(Generic[S]):
     # Finding
 
     def find(self, id: str, principal: Any) -> S | None:
-        """Return a session of this process; None for another principal's, which does not exist."""
+        """Return a session of this process; None if there is none, or it is another principal's."""
         session = self.here(id)
         if session is None:
             return None
@@ -211,7 +211,7 @@ class SessionTable(Generic[S]):
         return session
 
     def _recognize(self, session: S, principal: Any) -> None:
-        """Continue a session under a token; what that does not allow any more ends everywhere."""
+        """Continue a session under a new token; what it no longer allows ends at every process."""
         session.recognize(principal)
         if self.records is not None:
             self.records.save_narrowed(session)
@@ -232,7 +232,7 @@ class SessionTable(Generic[S]):
         if stage is _USED:
             self._used.move_to_end(session.id)
         elif not session.id:
-            session.end()  # it could not be given one, and will not be found
+            session.end()  # it has no id, so it cannot be found
         elif stage is not _CLOSED:
             self._order.advance(session)
 
@@ -309,5 +309,5 @@ class SessionTable(Generic[S]):
 
 
 def _is_ours(id: str) -> bool:
-    """Whether an id looks like one that a process of this kind of server gave."""
+    """Whether an id looks like one that a process of this kind of server made."""
     return len(id) > 5 and id[4] == "."

@@ -1,7 +1,7 @@
 """Legacy sessions over HTTP: one client each, and the streams it reads.
 
-A session is the transport of a client that has no connection of its own. What belongs to no request
-goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
+A session is the transport of a client that has no connection of its own. Messages that belong to no
+request go to a standing stream, which any GET may read. `session_table` knows which sessions there are.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,9 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 STANDING = "s"  # the name of the first standing stream; those of further ones begin with it
 _POST = "p"
-_CONFIRM = 5.0  # seconds after which a client that did not go has read what it was sent
-MAX_BESIDE = 8  # standing streams of one session beside the first that are read, and that are not
+_CONFIRM = 5.0  # seconds after which a client that is still there has read what it was sent
+# Standing streams of one session beside the first: so many that are read, and so many that are not.
+MAX_BESIDE = 8
 
 
 class Stage(IntEnum):
@@ -40,7 +41,7 @@ class StreamTerms(NamedTuple):
     limit: int
     """Bytes that may wait at one reader."""
     events: EventStore | None
-    """What keeps events of resumable streams; None where there are none."""
+    """Keeps the events of streams that can be resumed; None where no stream can."""
 
 
 class TransportSession:
@@ -73,13 +74,13 @@ class TransportSession:
         self._terms = terms
 
     def charge(self, account: Account, charged: Holding) -> None:
-        """Take over what the session is charged, and the account of its caller."""
+        """Take over the account of the caller, and what the session is charged there."""
         self.account = account
         self._charged = charged
 
     @property
     def session_id(self) -> str | None:
-        """Its id; none before it enters the table."""
+        """Its id; None before it enters the table."""
         return self.id or None
 
     @property
@@ -106,13 +107,13 @@ class TransportSession:
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing: messages are not held back."""
 
     def pause(self) -> None:
-        """Every POST is admitted or refused by itself; there is nothing to hold back."""
+        """Do nothing: every POST is admitted or refused by itself."""
 
     def resume(self) -> None:
-        """Nothing was held back."""
+        """Do nothing: nothing was held back."""
 
     async def close(self) -> None:
         """End the session."""
@@ -147,7 +148,7 @@ class HttpSession(TransportSession):
         """Return the stream of a POST, which can be resumed.
 
         Args:
-            calls: The calls it will answer; if this process dies, another one does.
+            calls: The calls it will answer; if this process dies, another one answers with an error.
         """
         stream = self._open_stream(_new_name(_POST))
         events = self._terms.events
@@ -168,13 +169,13 @@ class HttpSession(TransportSession):
         return stream
 
     def _drop(self, stream: KeptStream) -> None:
-        """Let go of a stream; what the store has of it can still be resumed."""
+        """Forget a stream; as long as the store has its events, it can still be resumed."""
         assert self._streams is not None
         del self._streams[stream.id]
         stream.close()
 
     def standing(self) -> KeptStream:
-        """Return the stream for what belongs to no request."""
+        """Return the stream for messages that belong to no request."""
         found = self._streams.get(STANDING) if self._streams else None
         return found or self._open_stream(STANDING)
 
@@ -191,7 +192,7 @@ class HttpSession(TransportSession):
         """Return the reader of one more GET. Several may be open; each message goes to one of them.
 
         Args:
-            primes: Whether to begin with an empty event, as the client's version knows it.
+            primes: Whether to begin with an empty event, if the client's version has that.
         """
         stream = self.standing()
         if stream.read:
@@ -225,14 +226,14 @@ class HttpSession(TransportSession):
             raise _not_kept() from None
 
     async def _reopen(self, name: str, number: int) -> KeptStream:
-        """Open a stream only the store knows: it was dropped here, or began at another process."""
+        """Open a stream that only the store knows: it was dropped here, or began at another process."""
         assert self._terms.events is not None
         await self._terms.events.after(self.id, name, number)  # raises where there is none
         found = self._streams.get(name) if self._streams else None
         return found or self._open_stream(name)
 
     def end_standing(self) -> None:
-        """End the streams for what belongs to no request, in this process."""
+        """End the streams for messages that belong to no request, in this process."""
         for stream in list((self._streams or {}).values()):
             if stream.id.startswith(STANDING):
                 self._drop(stream)
@@ -246,7 +247,7 @@ class HttpSession(TransportSession):
     # As a transport
 
     def send(self, message: bytes) -> None:
-        """Send a message that belongs to no request, on a standing stream that is read if one is."""
+        """Send a message that belongs to no request, if possible on a standing stream that is read."""
         if self.stage is Stage.CLOSED:
             return
         stream = self.standing()
@@ -255,11 +256,11 @@ class HttpSession(TransportSession):
         stream.put(message)
 
     def announce(self, message: bytes, position: str | None = None) -> None:
-        """Send what every process that has the session announces, once.
+        """Send an announcement once, although every process that has the session announces it.
 
         Args:
             message: The announcement.
-            position: Where it is on the bus, if that stores messages.
+            position: Its position on the bus, if the bus stores messages.
         """
         events = self._terms.events
         if self.stage is Stage.CLOSED:

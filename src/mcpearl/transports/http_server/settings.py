@@ -16,7 +16,7 @@ else:
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
-    """Where an endpoint is, what it allows, and what its clients may take."""
+    """Where an endpoint is, what it allows, and how much its clients may use."""
 
     path: str = "/mcp"
     """The path of the endpoint."""
@@ -27,7 +27,7 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Origins whose pages may send requests: `https://app.example.com`, `https://*.example.com`,
     `http://localhost:*` for any port, `*` for all; None for local ones."""
     stateless: bool = False
-    """Serve legacy requests without sessions: each stands for itself."""
+    """Serve legacy requests without sessions, each by itself."""
     http_sse: bool = False
     """Serve the HTTP+SSE transport of 2024-11-05 too, at `/sse` and `/messages`."""
     max_sessions: int = 100_000
@@ -58,14 +58,14 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """A path that Prometheus reads metrics from. It is open to every client that reaches the port."""
     access_log: bool | str | PathLike[str] = False
     """Log every request: address, path, status, size, time, method. True for the logger `mcpearl.access`;
-    the path of a file for one that costs less."""
+    or the path of a file, which costs less."""
 
     def __post_init__(self) -> None:
         check_allowed(self.allowed_hosts, self.allowed_origins)
 
 
 def check_allowed(hosts: Collection[str] | None, origins: Collection[str] | None) -> None:
-    """Refuse hosts or origins that are not patterns of such."""
+    """Refuse values that are not patterns of hosts or origins."""
     if hosts is not None:
         patterns.hosts(hosts)
     if origins is not None:

@@ -1,9 +1,9 @@
 """Several processes behind one port: which one holds a session, and how a request gets there.
 
 A connection lands at any worker, but a legacy session lives in one. Its id begins with the number of its
-owner, and a request that lands elsewhere is passed on over a socket only the workers share. With it goes
-what only the first worker can know: how the client came, and the certificate it showed. That is believed
-at this socket (`Door`) and nowhere else.
+owner, and a request that lands elsewhere is passed on over a socket that only the workers share. With it
+goes what only the first worker can know: how the client reached it, and the client's certificate. This is
+trusted at that socket (`Door`) and nowhere else.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _ARRIVAL = b"mcpearl-arrival"
 
 
 class _PassedOn(Struct, frozen=True):
-    """How a request came to the worker that passes it on."""
+    """How a request reached the worker that passes it on."""
 
     scheme: str
     host: str
@@ -75,7 +75,7 @@ class Siblings:
     # As members of a kind, for `Names`
 
     def get(self, number: int) -> Sibling | None:
-        """Return a worker that is up, as the process that listens at its socket; or None."""
+        """Return a worker, if a process listens at its socket; else None."""
         if not 0 <= number < len(self.paths):
             return None
         with socket.socket(socket.AF_UNIX) as probe:
@@ -106,7 +106,7 @@ class Siblings:
         return f"{self.number}."
 
     def owner_of(self, session: str) -> int | None:
-        """Return the number of the other worker a session lives in; None when it would be this one."""
+        """Return the number of the other worker that a session lives in; None if there is no other."""
         number, dot, _ = session.partition(".")
         if not dot or not (number.isascii() and number.isdigit()) or len(number) > 4:
             return None
@@ -167,7 +167,7 @@ def _silent(patience: float) -> Refused:
 
 
 def _headers_of(request: Request) -> list[tuple[str, str]]:
-    """Return the headers to pass on, with one that says how the request came."""
+    """Return the headers to pass on, with one that says how the request reached this worker."""
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in request.headers.items()
@@ -201,7 +201,7 @@ async def _copy(connection: HttpExchange, request: Request, patience: float) -> 
             async with asyncio.timeout(patience):
                 chunk = await connection.chunk()
         except (ExchangeFailed, TimeoutError):
-            return  # the rest is lost; that the response stays incomplete tells the client
+            return  # the rest is lost; the client sees that the response is incomplete
         if not chunk:
             break
         await request.write(chunk)
@@ -209,14 +209,14 @@ async def _copy(connection: HttpExchange, request: Request, patience: float) -> 
 
 
 def _arrival_of(request: Request) -> str:
-    """Write down how a request came."""
+    """Return a header value that says how a request reached this worker."""
     peer, host = request.peer, request.headers.get(b"host", b"").decode("latin-1")
     arrival = _PassedOn(peer.scheme, host, peer.address, peer.certificate)
     return b64encode(msgspec.json.encode(arrival)).decode()
 
 
 class Door:
-    """The endpoint as the other workers reach it: a request is served as it came to them."""
+    """The endpoint as the other workers reach it: a request is served as it reached them."""
 
     def __init__(self, endpoint: Serving) -> None:
         """Open the way to an endpoint.

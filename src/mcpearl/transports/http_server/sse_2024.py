@@ -45,7 +45,7 @@ def _asked(request: Request, name: str) -> str:
 
 
 class SseHost(Protocol):
-    """What the transport needs of the server."""
+    """What the transport needs from the server."""
 
     limits: Limits
     budget: Budget
@@ -60,7 +60,7 @@ class SseHost(Protocol):
 
 
 class SseSession(TransportSession):
-    """A session that lives on one stream and as long as it. What is lost there is lost."""
+    """A session that lasts as long as its one stream. Events that the stream loses are not sent again."""
 
     __slots__ = ("is_full", "request", "stream")
 
@@ -102,7 +102,7 @@ class HttpSse:
         prefix: str,
         relay: ProcessRelay | None = None,
     ) -> None:
-        """Create it without sessions.
+        """Create the transport, without sessions.
 
         Args:
             host: The server.
@@ -177,7 +177,7 @@ class HttpSse:
         return int(given)
 
     async def _pass_on(self, owner: int, request: Request, principal: Any, body: bytes) -> None:
-        """Hand a message to what has the stream, and acknowledge it once it is sure to arrive."""
+        """Hand a message to the process that has the stream; acknowledge it once it is sure to arrive."""
         assert self._relay is not None
         passed = msgspec.msgpack.encode((session_of(request), principal.identity, body))
         try:

@@ -57,7 +57,7 @@ def legacy_status(exchange: PostOutlet) -> int:
 
 
 def _busy(exchange: PostOutlet, error: _CodeOnly) -> int:
-    """Return the status of a refusal that says how long to wait, in a header too."""
+    """Return the status of a refusal that says how long to wait; repeat that in a header."""
     try:
         seconds = msgspec.json.decode(error.data, type=_RetryAfter).retry_after
     except msgspec.DecodeError:

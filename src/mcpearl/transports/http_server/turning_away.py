@@ -1,7 +1,7 @@
-"""Refusing a POST that waited too long for its turn, at a fraction of what serving it costs.
+"""Refuses a POST that waited too long for its turn, at a fraction of the cost of serving it.
 
-Only the envelope of its message is read. What is unusual about a request (its head is new, its body is
-large, a page of another site sent it) is left to the endpoint, which refuses it in the same words.
+Only the envelope of its message is read. An unusual request (its head is new, its body is large, a page
+of another site sent it) is left to the endpoint, which refuses it in the same words.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from mcpearl.protocol.errors import Malformed, Overloaded
 from mcpearl.transports.http_server.checks import HeadNotes
 
 Refusal = Callable[[str], Overloaded | None]
-_LARGEST = 4096  # bytes of a body that is looked at
+_LARGEST = 4096  # bytes of the largest body that is looked at
 
 
 class TurningAway:

@@ -1,7 +1,7 @@
 """WebSocket under an ASGI server: the same transport, made of ASGI's events.
 
-Frames, their size and pings are up to the ASGI server; the location, the gate and the flow are checked
-here.
+The ASGI server handles frames, their size, and pings. This module checks the location and the gate, and
+controls the flow.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class AsgiWebSocket(Channel):
         self._account = account
         self._stall_timeout = stall_timeout
         self._unread: Unread | None = None  # while the client has much to read
-        self._written = 0  # bytes, those that wait included
+        self._written = 0  # bytes, including those that wait
         self._receive = receive
         self._send = send
         self._limits = limits
@@ -178,7 +178,7 @@ class AsgiWebSocket(Channel):
         self._may_read.set()
 
     async def close(self) -> None:
-        """Send what was taken, then end."""
+        """Send what was taken, then close."""
         self._end(None)
 
 
@@ -186,7 +186,7 @@ class AsgiWebSockets:
     """The ASGI application of the WebSockets at one location.
 
     Args:
-        location: Where they are.
+        location: The path, and the hosts and origins that may use it.
         converse: Makes the server's side of a client, with its account.
         limits: The limits of each client.
         budget: Counts what is held for the clients.

@@ -59,7 +59,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         SocketClient.__init__(self, address, limits, MessageFramer())
 
     async def open(self, receiver: Receiver) -> None:
-        """Connect, complete the handshake, and begin."""
+        """Connect, complete the handshake, and begin to receive."""
         self.receiver = receiver
         handshake = await self._let_in(receiver)
         handshake.check()
@@ -86,7 +86,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         return handshake.ask(self.address, self._given + shown)
 
     def part(self) -> None:
-        """Report the end. One that this client did not ask for is never orderly."""
+        """Report the end; it is an error if this client did not ask for it."""
         reason = self.end_reason()
         if reason is None and self.core.close_rcvd_then_sent:
             reason = ConnectionLost("the server closed the connection")

@@ -1,8 +1,8 @@
 """Compression of WebSocket messages, with a bound on how much a message may grow when it is unpacked.
 
-Deflate packs what repeats itself up to a thousand times smaller, so a few bytes could make their
-reader work through megabytes. A message that repeats itself more than the bound allows is sent as
-it is, so that a peer with the same bound takes it.
+Deflate makes repetitive data up to a thousand times smaller, so a few bytes could make their reader
+work through megabytes. A message that would shrink by more than the bound is sent uncompressed, so that
+a peer with the same bound accepts it.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from websockets.extensions.permessage_deflate import (
 from websockets.frames import CTRL_OPCODES, Frame, Opcode
 from websockets.typing import ExtensionName, ExtensionParameter
 
-DEFLATE_FROM = 8192  # bytes of a message that are worth compressing
+DEFLATE_FROM = 8192  # bytes from which a message is worth compressing
 MAX_RATIO = 50
 FREE = 64 * 1024  # bytes a message may unpack to, whatever its ratio
 _SETTINGS: dict[str, Any] = {
-    # Each message for itself: a connection that is silent holds no dictionary.
+    # Each message is compressed by itself, so that a silent connection holds no dictionary.
     "server_no_context_takeover": True,
     "client_no_context_takeover": True,
     "compress_settings": {"level": 3},
@@ -43,17 +43,17 @@ class BoundedDeflate(Extension):
 
     def __init__(self, deflate: PerMessageDeflate) -> None:
         self._deflate = deflate
-        self._came = 0  # bytes of the message so far, as they were sent
-        self._grown = 0  # and as they were unpacked
+        self._came = 0  # compressed bytes of the message so far
+        self._grown = 0  # unpacked bytes of the message so far
 
     def decode(self, frame: Frame, *, max_size: int | None = None) -> Frame:
-        """Unpack a frame, if that is worth it."""
+        """Unpack a frame. Raises `PayloadTooBig` if the message unpacks to too much."""
         if frame.opcode in CTRL_OPCODES:
             return frame
         if frame.opcode is not Opcode.CONT:
             self._came = self._grown = 0
         self._came += len(frame.data)
-        # zlib takes 0 for no bound.
+        # For zlib, 0 means no bound.
         room = max(1, max(FREE, MAX_RATIO * self._came) - self._grown)
         bound = room if max_size is None else max(1, min(room, max_size))
         try:
@@ -66,14 +66,14 @@ class BoundedDeflate(Extension):
         return unpacked
 
     def encode(self, frame: Frame) -> Frame:
-        """Pack a frame, unless the other side could find that it unpacks to too much."""
+        """Pack a frame, unless a peer with the same bound would refuse it."""
         packed = self._deflate.encode(frame)
         size = len(frame.data)
         return frame if size > FREE and size > MAX_RATIO * len(packed.data) else packed
 
 
 class ServerDeflate(ServerPerMessageDeflateFactory):
-    """Negotiates it for a server."""
+    """Negotiates the extension for a server."""
 
     def __init__(self) -> None:
         super().__init__(**_SETTINGS)
@@ -87,7 +87,7 @@ class ServerDeflate(ServerPerMessageDeflateFactory):
 
 
 class ClientDeflate(ClientPerMessageDeflateFactory):
-    """Negotiates it for a client."""
+    """Negotiates the extension for a client."""
 
     def __init__(self) -> None:
         super().__init__(**_SETTINGS)

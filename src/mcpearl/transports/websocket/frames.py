@@ -1,7 +1,7 @@
-"""WebSocket, what both sides share: one JSON-RPC message per text frame, on a socket like the others.
+"""What both sides of WebSocket share: one JSON-RPC message per text frame, on a stream socket.
 
-The protocol itself is the `websockets` library's, without its I/O. Here are the wire's own ping, the
-end, and what becomes of frames that are not messages. The handshakes are in files of their own.
+The protocol itself is the `websockets` library's, without its I/O. This module has pings, closing, and
+what happens to frames that are not messages. The handshakes are in `handshake` and `server`.
 """
 
 import asyncio
@@ -38,22 +38,22 @@ class Beat(Struct, frozen=True):
     interval: float | None = 30.0
     """Seconds of silence after which it is pinged; None for never."""
     timeout: float = 10.0
-    """Seconds it then has to say anything."""
+    """Seconds it then has to send anything."""
 
 
 class MessageFramer:
     """The framing of an open WebSocket: text frames are messages."""
 
-    core: Core  # once there is one: a client has it from the handshake that let it in
+    core: Core  # a client sets it after its handshake
 
     def __init__(self, core: Core | None = None) -> None:
         if core is not None:
             self.core = core
         self._is_client = core is None
-        self._begun: list[bytes] = []  # of a message in several frames
+        self._begun: list[bytes] = []  # the parts so far of a message in several frames
         self._begun_size = 0
         self._is_text = False  # whether that message is text
-        self.was_control = False  # whether what was read last were pings, pongs and the like
+        self.was_control = False  # whether the last read had only control frames, such as pings
 
     @property
     def held(self) -> int:
@@ -61,7 +61,7 @@ class MessageFramer:
         return len(self.core.reader.buffer) + self._begun_size
 
     def feed(self, data: bytes) -> list[Message]:
-        """Take bytes as they were read; give the messages they complete."""
+        """Take bytes as they were read; return the messages they complete."""
         self.core.receive_data(data)
         return self.messages(self.core.events_received())
 
@@ -112,12 +112,12 @@ class WebSocketStream(SocketTransport):
     core: Core
     framer: MessageFramer
     beat: Beat
-    _watch: Watch | None = None  # over the peer's silence
+    _watch: Watch | None = None  # notices when the peer is silent
     _reading = True
-    heard_at = 0.0  # when anything was last read, be it a pong
+    heard_at = 0.0  # when anything was last read, even a pong
 
     def take_bytes(self, data: bytes) -> int:
-        """Take what was read: of the handshake, or messages."""
+        """Take what was read: part of the handshake, or messages."""
         self.heard_at = self._now()
         core = self.core
         if core.state is State.CONNECTING:
@@ -135,11 +135,11 @@ class WebSocketStream(SocketTransport):
         return len(messages)
 
     def shake_hands(self, data: bytes) -> None:
-        """Go on with the handshake; a client's is over before it has the socket."""
+        """Continue a server's handshake; a client's is over before the transport has the socket."""
         raise NotImplementedError
 
     def take(self, messages: list[Message]) -> None:
-        """Pass messages on, answer the wire's own frames, and see whether this was the last."""
+        """Pass messages on, answer control frames, and end if the WebSocket was closed."""
         if self.core.writes:
             self.write_own()
         if messages and not self.finished:
@@ -149,7 +149,7 @@ class WebSocketStream(SocketTransport):
             self.part()
 
     def write_own(self) -> None:
-        """Write what the protocol itself has to say."""
+        """Write the frames that the protocol itself has made."""
         data = b"".join(self.core.data_to_send())
         if data and not self.wire.is_closing():
             self.wire.write(data)
@@ -157,11 +157,11 @@ class WebSocketStream(SocketTransport):
                 self.outbox.check_bound()
 
     def part(self) -> None:
-        """End, because a close frame came or the peer broke the rules."""
+        """End, because a close frame came or the peer violated the protocol."""
         raise NotImplementedError
 
     def end_reason(self) -> Exception | None:
-        """Why the connection ends; None when the peer ended it in order."""
+        """Return why the connection ends; None if the peer closed it in an orderly way."""
         core = self.core
         if core.parser_exc is not None:
             return ConnectionLost(f"the peer broke the rules of WebSocket: {core.parser_exc}")
@@ -170,7 +170,7 @@ class WebSocketStream(SocketTransport):
         return ConnectionLost(f"the peer closed the connection: {core.close_rcvd}")
 
     def send_close(self, code: CloseCode, reason: str = "") -> None:
-        """Say what was taken, then goodbye."""
+        """Send what was taken, then a close frame."""
         self.outbox.flush()
         if self.core.state is State.OPEN:
             short = reason.encode()[:_MAX_REASON].decode(errors="ignore")
@@ -186,7 +186,7 @@ class WebSocketStream(SocketTransport):
     # The beat
 
     def pause(self) -> None:
-        """Stop reading. What is not read cannot be a sign of life."""
+        """Stop reading. Meanwhile, silence of the peer does not count."""
         self._reading = False
         super().pause()
 
@@ -197,7 +197,7 @@ class WebSocketStream(SocketTransport):
         super().resume()
 
     def begin_beat(self) -> None:
-        """Look after the peer from now on."""
+        """Begin to watch for silence of the peer."""
         self.heard_at = self._now()
         interval = self.beat.interval
         if interval is not None:
@@ -206,7 +206,7 @@ class WebSocketStream(SocketTransport):
 
     @property
     def attentive(self) -> bool:
-        """Whether the connection is being read, so that silence is the peer's."""
+        """Whether the connection is being read, so that silence of the peer counts."""
         return self._reading
 
     def ping(self, patience: float) -> bool:

@@ -1,7 +1,7 @@
 """Opening a WebSocket, the client's side: one attempt, with a socket of its own.
 
-A server that wants authorization refuses the handshake, and with it the socket. So each attempt is an
-object of its own; the one that is let in hands its socket over to the transport.
+A server that requires authorization refuses the handshake and closes the socket. So each attempt is an
+object of its own; the one that succeeds hands its socket over to the transport.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class WebSocketHandshake(asyncio.Protocol):
         request = self.core.connect()
         for name, value in headers:
             if name in request.headers:
-                del request.headers[name]  # a name set again is there twice
+                del request.headers[name]  # setting a name again adds a second header
             request.headers[name] = value
         self.core.send_request(request)
         try:
@@ -70,7 +70,7 @@ class WebSocketHandshake(asyncio.Protocol):
             raise self._failure(_said(error))
 
     def hand_over(self, protocol: asyncio.Protocol) -> list[Any]:
-        """Let the transport go on with the socket; give the frames that came with the answer."""
+        """Hand the socket over to the transport; return the frames that came with the answer."""
         wire = self._wire
         assert wire is not None
         wire.set_protocol(protocol)
@@ -92,7 +92,7 @@ class WebSocketHandshake(asyncio.Protocol):
     # The loop's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Have a socket."""
+        """Keep the socket."""
         self._wire = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -101,13 +101,13 @@ class WebSocketHandshake(asyncio.Protocol):
         self._look()
 
     def eof_received(self) -> bool:
-        """Take that nothing more comes: it may be what ends the answer."""
+        """Note the end of the input, which may be the end of the answer."""
         self.core.receive_eof()
         self._look()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail, if there is no answer."""
+        """Fail the handshake, if there is no answer."""
         self._lost = (exc,)
         if not self._answered.done():
             said = "the server closed the connection before the handshake was done"
@@ -137,7 +137,7 @@ class WebSocketHandshake(asyncio.Protocol):
 
 
 def _said(error: Exception) -> str:
-    """What a server that refused the handshake said."""
+    """Return why a handshake failed, with the words of the server that refused it."""
     if isinstance(error, InvalidStatus):
         response = error.response
         body = bytes(response.body or b"")[:200].decode(errors="replace").strip()

@@ -51,9 +51,8 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self._location = location
         self._gate = gate
         self._admitting: asyncio.Task[None] | None = None
-        self._refusal: str | None = (
-            None  # why the client will be refused, once it has sent its request
-        )
+        # Why the client will be refused, once it has sent its request.
+        self._refusal: str | None = None
         self._seam = b""  # the last bytes of the request so far: its end may come in two pieces
         self._has_asked = False
         self._early = b""  # bytes that followed the request
@@ -67,7 +66,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
         SocketServer.__init__(self, reception, MessageFramer(self.core))
 
     def take_in(self) -> None:
-        """Wait for the client's request."""
+        """Do nothing yet: the client has to send its request first."""
 
     def shake_hands(self, data: bytes) -> None:
         """Take a part of the client's request; bytes that follow it wait until it is answered."""
@@ -181,7 +180,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
         return self.core.state is not State.CONNECTING and super().eof_received()
 
     def part(self) -> None:
-        """End: the client sent a close frame, or was sent one for breaking the rules."""
+        """End: the client sent a close frame, or was sent one for violating the protocol."""
         if not self.finished:
             self.say_no_more(self.end_reason())
         elif self.core.close_rcvd is not None:

@@ -1,10 +1,10 @@
 """Log messages of upstreams on their way to clients.
 
-They are sent when they arrive, before anything that arrives later: the answer to the call they belong to
-must not overtake them. In a session that belongs to one client all of them are that client's. On a
-connection that clients share, a message belongs to the call on whose stream it came, over HTTP. Other
-wires have one stream for all calls: a message is passed on while the calls there that want log messages
-are those of one client, and dropped otherwise, since it may be about another one.
+They are sent when they arrive, before anything that arrives later, so that the answer to the call they
+belong to does not overtake them. In a session that belongs to one client, all messages are for that
+client. On a connection that clients share over HTTP, a message belongs to the call on whose stream it
+came. Other transports have one stream for all calls: a message is passed on only if all calls there that
+want log messages belong to one client, and dropped otherwise, since it may be about another client.
 """
 
 import logging
@@ -19,7 +19,7 @@ from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
 MAX_LOGGED = 10_000
-"""Log messages of one call that are passed on; an upstream that floods costs its caller no more."""
+"""The most log messages of one call that are passed on, in case an upstream floods its caller."""
 
 
 def level_of(caller: Caller) -> str | None:
@@ -41,16 +41,16 @@ def say(ctx: Context, params: LoggingMessageNotificationParams) -> None:
 
 
 class SharedLogs:
-    """The calls on a connection that clients share, as far as their clients want log messages."""
+    """The calls on a connection that clients share, if their clients want log messages."""
 
     def __init__(self) -> None:
-        self._calls: dict[Context, Hashable] = {}  # each with what tells its client from others
+        self._calls: dict[Context, Hashable] = {}  # each with a key for its client
         self._requests: dict[RequestId, Context] = {}  # by the id that the upstream knows
         self.level: str | None = None
-        """The lowest level that was asked for: what an upstream with sessions is told."""
+        """The lowest level that a client asked for; an upstream with sessions is asked for this one."""
 
     def lower(self, level: str) -> bool:
-        """Note a level that is asked for; return whether none as low was asked for before."""
+        """Note a level that a client asks for; return whether it is the lowest so far."""
         if self.level is not None and LEVELS[level] >= LEVELS[self.level]:
             return False
         self.level = level
@@ -62,7 +62,7 @@ class SharedLogs:
         self._calls[ctx] = ctx if client is None else client
 
     def sent(self, id: RequestId, ctx: Context) -> None:
-        """Note by which id the upstream knows the call."""
+        """Note the id under which the upstream knows the call."""
         self._requests[id] = ctx
 
     def leave(self, ctx: Context, id: RequestId | None) -> None:
@@ -76,7 +76,7 @@ class SharedLogs:
 
         Args:
             params: The message.
-            id: The request on whose stream it came; None where all requests have one stream.
+            id: The request on whose stream it came; None if all requests share one stream.
         """
         if id is not None:
             ctx = self._requests.get(id)

@@ -135,7 +135,7 @@ class CacheView:
 
     @property
     def changes(self) -> int:
-        """Number of times that stale entries were dropped; pass its value before a request to `put`."""
+        """Number of times that stale entries were dropped; read it before a request, for `put`."""
         return self._cache.changes
 
     def get(self, method: str, asked: str, kind: type[C]) -> C | None:

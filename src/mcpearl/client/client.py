@@ -98,7 +98,7 @@ class Client(Calling):
         timeout: seconds that a call may take; each progress notification restarts them.
         max_timeout: seconds that a call may take in all, whatever its progress.
         connect_timeout: seconds for opening a connection, and for each answer of the handshake; a
-            server that is downloaded on its first start needs many.
+            server that is downloaded on its first start may need most of them.
         callback_timeout: seconds for a callback to answer a question of the server.
         reconnect: whether and when to connect again after the connection was lost. By default the
             client reconnects to servers that it can start or dial again.
@@ -120,7 +120,7 @@ class Client(Calling):
         tls: the certificates to trust and to present, or an `SSLContext`.
         framing: how messages are separated on a socket: `newline` or `content-length`.
         proxy: the `http://` address of a proxy; by default the one that environment variables name.
-        http2: whether to speak HTTP/2: False for never, True for always, None if the server chooses it.
+        http2: whether to speak HTTP/2: False for never, True for always, None to let the server choose.
         auth: how to authorize at a server with a URL: `"oauth"` to log in with the browser, a method
             from `mcpearl.auth`, or a function that returns a token.
         extensions: extensions of the protocol that the client supports, besides tasks.

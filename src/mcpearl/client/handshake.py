@@ -50,7 +50,7 @@ _MODERN_ERRORS = (
     HEADER_MISMATCH,
 )
 _PROBE_SHARE = 0.5  # of the timeout, after which `initialize` is sent beside an unanswered probe
-_PROBE_PATIENCE = 5.0  # at most so many seconds; a legacy server may never answer the probe
+_PROBE_PATIENCE = 5.0  # seconds of that at most: a legacy server may never answer the probe
 _ALL_LOGS: LoggingLevel = "debug"
 
 

@@ -114,7 +114,7 @@ class Reading:
         return result
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of a resource: `on_notification` is called, and the cache is updated.
+        """Subscribe to a resource: each change calls `on_notification`, and drops the cached content.
 
         Args:
             uri: the resource's URI.

@@ -76,7 +76,7 @@ class ClientSubscriptions:
     # After a reconnect
 
     async def restore_in_session(self, connection: ClientConnection) -> None:
-        """Subscribe in a new legacy session. Streams that a modern server opened before end."""
+        """Subscribe in a new legacy session; end the streams that were open at a modern server."""
         await self._all(list(self._uris), lambda uri: self._subscribe_on(connection, uri))
         await self._open_all_on(connection)
 

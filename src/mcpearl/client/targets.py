@@ -57,14 +57,14 @@ class ReachOptions(NamedTuple):
     headers: Mapping[str, str] | None = None
     """Headers of every HTTP request, and of the handshake of a WebSocket."""
     tls: Tls | SSLContext | None = None
-    """Certificates to trust and to present; by default the system's roots, and none."""
+    """Certificates to trust and to present; by default the system's roots, and no certificate."""
     framing: str = "newline"
     """How messages are separated on a byte stream: `newline` or `content-length`."""
     proxy: str | None = None
     """The `http://` address of a proxy to HTTP servers and their authorization servers; None for
     the one that environment variables name."""
     http2: bool | None = None
-    """Whether to speak HTTP/2: False for never, True for always, None if the server chooses it."""
+    """Whether to speak HTTP/2: False for never, True for always, None to let the server choose."""
     keepalive: Keepalive | None = None
     """When a silent server is pinged, for transports that have pings of their own."""
     auth: Any = None

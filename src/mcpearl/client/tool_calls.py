@@ -1,4 +1,4 @@
-"""Calls tools and checks their results against output schemas, which takes a list of the tools.
+"""Calls tools and checks their results against output schemas, for which the tools must be listed.
 
 The tools are listed when a called tool is not known, and when a server refuses the headers of a call
 because the tool needs others now. Listing is optional: it is bounded, uses what is left of the call's

@@ -348,7 +348,7 @@ class SyncClient(Face[Client]):
         )
 
     def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of a resource: `on_notification` is called, and the cache is updated.
+        """Subscribe to a resource: each change calls `on_notification`, and drops the cached content.
 
         Args:
             uri: the resource's URI.

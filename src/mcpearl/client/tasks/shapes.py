@@ -221,7 +221,7 @@ class LegacyTasks:
                     raise TaskCancelled(id, state.status_message) from None
                 if state.status in ENDED:
                     raise error from None
-            # The server did not wait for the end of the task, as the specification requires.
+            # The server did not wait for the end of the task, although the specification requires it.
             await asyncio.sleep(_poll(state.poll_interval))
 
 

@@ -1,7 +1,7 @@
 """Answers the requests that a legacy server sends to its client: sampling, elicitation, roots, tasks.
 
-The callbacks of the application make the answers. While one is being made the server is not late with
-its own answers: it waits for the client.
+The application's callbacks produce the answers. While one of them runs, the timeouts of the client's
+own requests stand still, except for the maximum: the server may be waiting for this answer.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ logger = logging.getLogger("mcpearl.client")
 
 
 class Answering:
-    """The server's requests that are being answered.
+    """Answers the requests that the server sends on one connection.
 
     Args:
         end: The client's end of the protocol.
-        callbacks: Answer the requests.
-        medium: The wire they come over.
+        callbacks: The application's callbacks.
+        medium: The kind of transport, for the observer.
         notify: Sends a notification.
         reply: Sends an answer at once.
     """
@@ -53,11 +53,11 @@ class Answering:
         self._last_answered = -inf
 
     def busy_until(self, now: float) -> float:
-        """Return until when the server last waited for an answer: `now` while it does."""
+        """Return when the server last stopped waiting for an answer; `now` while it still waits."""
         return now if self._open else self._last_answered
 
     async def answer(self, call: Call) -> None:
-        """Answer a request of the server, which is not late meanwhile."""
+        """Answer a request of the server; timeouts of the client's own requests stand still meanwhile."""
         message: bytes | None
         self._open += 1
         try:
@@ -81,7 +81,7 @@ class Answering:
             self._reply(message)
 
     async def _made(self, call: Call) -> Result:
-        """Make the answer to a request, and tell the observer of both."""
+        """Produce the answer to a request, and report both to the observer."""
         if self.observer is None:
             return await self._held.answer(call.method, call.params)
         version = self._end.agreed or ""

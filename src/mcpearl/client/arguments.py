@@ -1,4 +1,4 @@
-"""Arguments of calls as JSON: plain values, and whatever has fields or a usual text form."""
+"""Encodes the arguments of calls as JSON: plain values, objects with fields, dates, paths and so on."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def encode_arguments(name: str, arguments: Any) -> msgspec.Raw:
 
 
 def as_text(name: str, value: Any) -> str:
-    """Return an argument of a prompt as text; what is not text is written as JSON.
+    """Return an argument of a prompt as text; a value that is not text is encoded as JSON.
 
     Args:
         name: The prompt, for errors.

@@ -1,7 +1,7 @@
-"""Results that a modern server allows to be kept, until they expire or a change is announced.
+"""Caches results that a modern server allows clients to keep, until they expire or a change is announced.
 
-A cache belongs to one client unless it is shared on purpose; then only results with the scope
-`public` cross from one client to another.
+A cache belongs to one client unless the application shares it; then only results with the scope
+`public` are shared between clients.
 """
 
 from collections import OrderedDict
@@ -15,15 +15,15 @@ from mcpearl.types.base import CacheableResult
 
 C = TypeVar("C", bound=CacheableResult)
 
-# What a notification makes stale.
+# The methods whose results a notification makes stale.
 _STALE = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 
-CacheKey = tuple[str, str, str, str]  # server, method, what was asked for, owner of the answer
-_LONGEST = 10 * 365 * 86_400_000  # milliseconds; a server may send any number
+CacheKey = tuple[str, str, str, str]  # server, method, what was asked for, owner of the result
+_LONGEST = 10 * 365 * 86_400_000  # milliseconds; caps `ttl_ms`, which may be any number
 
 
 class _CachedResult(Struct):
@@ -46,9 +46,9 @@ class ResponseCache:
         self._clock = clock or (lambda: source.monotonic())
         self._entries: OrderedDict[CacheKey, _CachedResult] = OrderedDict()
         self.hits = 0
-        """How often a result was found."""
+        """Number of lookups that found a result."""
         self.changes = 0
-        """How often entries were declared stale."""
+        """Number of times that stale entries were dropped."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -78,14 +78,14 @@ class ResponseCache:
     def put(
         self, server: str, method: str, asked: str, owner: str, result: CacheableResult
     ) -> None:
-        """Keep a result as long as its `ttl_ms` says.
+        """Keep a result for the time its `ttl_ms` allows.
 
         Args:
             server: identity of the server.
             method: method of the request.
             asked: what was asked for, such as a URI or a cursor.
             owner: the client, for results with the scope `private`.
-            result: what the server answered.
+            result: the server's result.
         """
         if result.ttl_ms is None or result.ttl_ms <= 0:
             return
@@ -98,7 +98,7 @@ class ResponseCache:
             self._entries.popitem(last=False)
 
     def changed(self, server: str, notification: str, uri: str | None = None) -> None:
-        """Drop what a notification of a server makes stale.
+        """Drop the results that a notification of a server makes stale.
 
         Args:
             server: identity of the server.
@@ -135,7 +135,7 @@ class CacheView:
 
     @property
     def changes(self) -> int:
-        """How often entries were declared stale; for `put`."""
+        """Number of times that stale entries were dropped; read it before a request, for `put`."""
         return self._cache.changes
 
     def get(self, method: str, asked: str, kind: type[C]) -> C | None:
@@ -145,14 +145,14 @@ class CacheView:
         return cast("C | None", self._cache.get(self._server, method, asked, self._owner))
 
     def put(self, method: str, asked: str, result: CacheableResult, asked_at: int) -> None:
-        """Keep a result, unless entries were declared stale since `asked_at`: it may be one of them."""
+        """Keep a result, unless entries were dropped since `asked_at`: it may be stale as well."""
         if result.ttl_ms is not None and asked_at == self._cache.changes:
             self._cache.put(self._server, method, asked, self._owner, result)
 
     def changed(self, notification: str, uri: str | None) -> None:
-        """Drop what a notification makes stale."""
+        """Drop the results that a notification makes stale."""
         self._cache.changed(self._server, notification, uri)
 
     def clear(self, method: str | None = None) -> None:
-        """Drop everything of this server, or of one method."""
+        """Drop all results of this server, or those of one method."""
         self._cache.clear(method, self._server)

@@ -1,7 +1,7 @@
-"""How a client answers a server's questions: with results made of what the callbacks return.
+"""Answers a server's questions: calls the application's callbacks, and makes results of their values.
 
-The same callbacks serve both eras: requests of a legacy server, and the questions inside results of
-a modern one.
+The same callbacks serve both eras: a legacy server sends its questions as requests, a modern server
+puts them into its results.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Callbacks:
         self._pool = ThreadPool(8, name="mcpearl-callback", refusal=LimitReached)
 
     def capabilities(self, extensions: dict[str, dict[str, Any]]) -> ClientCapabilities:
-        """Return the capabilities that these callbacks make up, with the settings of extensions."""
+        """Return the capabilities that these callbacks support, with the settings of extensions."""
         return ClientCapabilities(
             sampling=SamplingCapability(tools={}, context={}) if self._sampling else None,
             elicitation=ElicitationCapability(form={}, url={}) if self._elicitation else None,
@@ -70,7 +70,7 @@ class Callbacks:
         )
 
     def _tasks_capability(self) -> TasksCapability | None:
-        """Return which questions of a server of 2025-11-25 may run as tasks."""
+        """Return which questions a server of 2025-11-25 may ask as tasks; None if it may ask none."""
         if self._sampling is None and self._elicitation is None:
             return None
         requests = TaskRequestsCapability(
@@ -80,7 +80,7 @@ class Callbacks:
         return TasksCapability(requests=requests, cancel={}, list={})
 
     async def answer(self, method: str, params: Any) -> Result:
-        """Answer one question of a server; a callback that raises is answered with an error."""
+        """Answer one question of a server; if the callback raises, the answer is an error."""
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 return await self._answer(method, params)
@@ -116,17 +116,17 @@ class Callbacks:
     async def _call(self, function: Callable[..., Any], *given: Any) -> Any:
         if is_async(function):
             return await function(*given)
-        # The function may wait for a person; the loop must not.
+        # The function may wait for a person, so it must not block the event loop.
         value = await self._pool.run(lambda: function(*given))
         return await value if inspect.isawaitable(value) else value
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads that run synchronous callbacks."""
         self._pool.close()
 
 
 def is_async(function: Any) -> bool:
-    """Tell whether calling a function, or an object that can be called, returns a coroutine."""
+    """Tell whether calling a function or a callable object returns a coroutine."""
     call = getattr(type(function), "__call__", None)  # noqa: B004 (its kind, not whether it is there)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
@@ -154,7 +154,7 @@ def _sampled(value: Any) -> CreateMessageResult:
 
 
 def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
-    """Make a result of what an elicitation callback returned: content, a result, or yes and no."""
+    """Make a result of what an elicitation callback returned: content, a result, a bool or None."""
     if isinstance(value, ElicitResult):
         result = value
     elif isinstance(value, dict):
@@ -177,7 +177,7 @@ def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
 
 
 def _listed(roots: RootLike | Iterable[RootLike]) -> list[RootLike]:
-    # A string is iterable, too, but its letters are not meant.
+    # A string is iterable too, but it is one root.
     return [roots] if isinstance(roots, (str, Path, Root)) else list(roots)
 
 

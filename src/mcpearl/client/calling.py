@@ -36,7 +36,7 @@ class Calling(Reading):
         """Return one page of the tools.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         result = await self._page("tools/list", cursor, ListToolsResult)
         connection = self._link.connection
@@ -95,14 +95,14 @@ class Calling(Reading):
 
         Args:
             name: the tool's name.
-            arguments: what the tool is called with, by name: a dict, or an object with fields, such as
-                a dataclass or a pydantic model. Values may be such objects too, and dates and paths.
+            arguments: the arguments by name: a dict, or an object with fields, such as a dataclass or
+                a pydantic model. Values may also be such objects, dates or paths.
             returns: the type of `result.data`; by default the output schema decides.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification; without one, progress is not asked for.
+            timeout: seconds for the call, including repeated requests; by default the client's.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the client's callback.
             meta: members of `_meta` in the request.
-            raise_on_error: whether a tool that failed raises `ToolError`, instead of returning a
+            raise_on_error: whether to raise `ToolError` if the tool fails, instead of returning a
                 result with `is_error`.
         """
         encoded: Any = UNSET
@@ -110,7 +110,7 @@ class Calling(Reading):
             try:
                 encoded = msgspec.Raw(msgspec.json.encode(arguments))
             except Exception:
-                encoded = encode_arguments(name, arguments)  # knows more types, and names bad ones
+                encoded = encode_arguments(name, arguments)  # for further types, and clear errors
         elif arguments is not None:
             encoded = encode_arguments(name, arguments)
         params = CallToolRequestParams(name=name, arguments=encoded)
@@ -134,17 +134,17 @@ class Calling(Reading):
     ) -> ClientTask:
         """Call a tool that runs as a task, and return the task without waiting for its end.
 
-        A modern server decides by itself which calls become tasks; the handle of one that it answered
-        at once has its result already.
+        A modern server decides by itself which calls become tasks. If it answers at once instead, the
+        handle has the result already.
 
         Args:
             name: the tool's name.
-            arguments: what the tool is called with, as in `call_tool`.
-            ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern one
-                decides that by itself.
+            arguments: the arguments by name, as in `call_tool`.
+            ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern server
+                decides this by itself.
             timeout: seconds for the server to accept the call; by default the client's.
-            on_progress: called with each progress notification; a modern task has none, its progress
-                is in its status message.
+            on_progress: called with each progress notification; a modern task sends none, and reports
+                its progress in its status message.
             meta: members of `_meta` in the request.
         """
         encoded = UNSET if arguments is None else encode_arguments(name, arguments)
@@ -163,7 +163,7 @@ class Calling(Reading):
         return self._tasks.handle(id)
 
     def tasks(self) -> PagedItems[Task]:
-        """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
+        """Iterate over the states of all tasks at a server of 2025-11-25; later ones cannot list them."""
         return PagedItems(self._list_tasks, lambda page: page.tasks)
 
     async def _list_tasks(self, cursor: str | None) -> ListTasksResult:

@@ -1,8 +1,8 @@
 """The client that applications use: it connects to a server, calls it, and answers its questions.
 
 `Client` is the public surface. The work is done by its parts: `Link` keeps a connection up,
-`Requests` sends calls on it, `ToolCalls` checks what tools return, `ClientSubscriptions` owns what is
-subscribed to, and an `EraRules` does what differs between the two eras of the protocol.
+`Requests` sends calls on it, `ToolCalls` checks what tools return, `ClientSubscriptions` owns the
+subscriptions, and an `EraRules` does what differs between the two eras of the protocol.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -72,7 +72,7 @@ R = TypeVar("R", bound=Result)
 
 
 class OpenParams(Open, kw_only=True):
-    """Params of a request that the specification does not have."""
+    """Params of a request that the specification does not define."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
@@ -87,47 +87,48 @@ class Client(Calling):
         target: a `Server` (in memory), the path of a `.py` or `.js` file, a command as a list, a
             host's configuration (`{"command": …, "args": …, "env": …}` or `{"url": …}`), a URL, or a
             transport.
-        sampling: answers a server that wants text from a model.
-        elicitation: answers a server that wants input from the user.
+        sampling: called when the server wants a message from a model.
+        elicitation: called when the server wants input from the user.
         roots: the directories a server may work in, or a function that returns them.
         on_log: called with each log message of the server.
         on_progress: called with the progress of calls that have no callback of their own.
         on_notification: called with every other notification.
         on_state: called with each phase the client enters; see `state`.
         protocol: the one version to speak, or `auto` for any.
-        timeout: seconds for a call without news of it; progress starts them again.
-        max_timeout: seconds for a call in all, whatever progress it makes.
+        timeout: seconds that a call may take; each progress notification restarts them.
+        max_timeout: seconds that a call may take in all, whatever its progress.
         connect_timeout: seconds for opening a connection, and for each answer of the handshake; a
-            server that is downloaded when it is first started needs them.
+            server that is downloaded on its first start may need most of them.
         callback_timeout: seconds for a callback to answer a question of the server.
         reconnect: whether and when to connect again after the connection was lost. By default the
             client reconnects to servers that it can start or dial again.
-        keepalive: when a silent server of the legacy era is pinged; None for never.
+        keepalive: when a silent legacy server is pinged; None for never.
         max_rounds: how often a server may ask for input before it answers a call.
-        log_level: the level from which on the server sends log messages; by default all, if there is
-            an `on_log` to call with them.
+        log_level: the lowest level of log messages that the server sends; by default all, if `on_log`
+            is set.
         validate_output: whether results of tools are checked against their output schemas.
-        cache: where results are kept that the server allows to be kept; pass the same one to several
+        cache: keeps the results that the server allows to be cached; pass the same one to several
             clients to share it.
         limits: bounds of messages, requests and output.
         info: the name and version that the client introduces itself with.
         env: environment variables of a server process.
         inherit_env: whether a server process gets the whole environment of this one.
         cwd: the directory in which a server process starts.
-        on_stderr: called with each line a server process writes to stderr; otherwise they appear on
-            stderr of this process.
+        on_stderr: called with each line a server process writes to stderr; by default the lines go to
+            this process's stderr.
         headers: added to every HTTP request, and to the handshake of a WebSocket.
-        tls: the certificates to trust and to show, or a context of one's own.
+        tls: the certificates to trust and to present, or an `SSLContext`.
         framing: how messages are separated on a socket: `newline` or `content-length`.
-        proxy: the `http://` address of a proxy; by default the one environment variables name.
-        http2: whether HTTP/2 is spoken: never, always, or (None) where the server chooses it.
-        auth: how to get into a server at a URL: `"oauth"` to log in with the browser, one of the
-            ways in `mcpearl.auth`, or a function that returns a token.
-        extensions: extensions of the protocol that the client supports, beside tasks.
-        observer: told of calls and connections; one `Observer`, or several.
-        telemetry: what is exported with OpenTelemetry; False for nothing. By default everything but
+        proxy: the `http://` address of a proxy; by default the one that environment variables name.
+        http2: whether to speak HTTP/2: False for never, True for always, None to let the server choose.
+        auth: how to authorize at a server with a URL: `"oauth"` to log in with the browser, a method
+            from `mcpearl.auth`, or a function that returns a token.
+        extensions: extensions of the protocol that the client supports, besides tasks.
+        observer: notified of calls and connections; one `Observer`, or several.
+        telemetry: what is exported with OpenTelemetry; False for nothing. By default everything except
             contents, if its SDK is loaded or environment variables say where to export to.
-        receipts: where every request is recorded, so that later changes show: a folder, or `Receipts`.
+        receipts: where every request is recorded, so that changes to the records can be detected
+            later: a folder, or `Receipts`.
     """
 
     def __init__(
@@ -234,7 +235,7 @@ class Client(Calling):
     def _watching(
         self, observer: Guarded | None, telemetry: Telemetry | bool | None
     ) -> Guarded | None:
-        """Return what observes calls: the application's observers, and OpenTelemetry if it is used."""
+        """Return the observer of calls: the application's, and OpenTelemetry if it is used."""
         exported = chosen(telemetry)
         if exported is None:
             return observer
@@ -253,7 +254,7 @@ class Client(Calling):
     # Connecting
 
     async def connect(self) -> None:
-        """Connect to the server and agree on a version. `async with` does this, and `close`."""
+        """Connect to the server and agree on a version. `async with` calls this, and later `close`."""
         self._tool_calls.begin()
         if is_in_environment() and self._observer is not None:
             from mcpearl.telemetry.sdk import set_up
@@ -272,7 +273,7 @@ class Client(Calling):
             await self._recorder.stop()
 
     def _answering(self, callbacks: Callbacks) -> Callbacks:
-        """Return what answers the server's questions: the callbacks, unless a subclass has another."""
+        """Return the callbacks that answer the server's questions; a subclass may replace them."""
         return callbacks
 
     def _begin(self, transport: Transport) -> ClientConnection:
@@ -295,7 +296,7 @@ class Client(Calling):
         return ClientConnection(*parts)
 
     def _observed(self, transport: Transport) -> ClientConnection:
-        """Begin a connection, and tell the observer."""
+        """Begin a connection, and notify the observer."""
         assert self._observer is not None
         connection = self._begin(transport)
         connection.answering.observer = self._observer
@@ -303,14 +304,14 @@ class Client(Calling):
         return connection
 
     def _lost(self, connection: ClientConnection) -> None:
-        """Tell the observer that a connection has ended."""
+        """Notify the observer and the link that a connection has ended."""
         if self._observer is not None:
             was_up = connection is self._link.connection
             self._observer.connection_ended(connection, connection.lost_reason if was_up else None)
         self._link.lost(connection)
 
     async def _restore(self, connection: ClientConnection) -> None:
-        """Make a new connection what the last one was, and drop what may have changed since."""
+        """Restore log level and subscriptions on a new connection; drop what may have changed since."""
         if self._link.healing:
             self._cache.clear()
             self._known_tools.doubt()
@@ -318,7 +319,7 @@ class Client(Calling):
         await self._era.restore(connection, self._timeout)
 
     async def close(self) -> None:
-        """End the connection, or the attempts at one, and all that belongs to it. Idempotent."""
+        """Close the connection, or stop reconnecting, and end all that belongs to it. Idempotent."""
         self._subscriptions.end(ConnectionLost("the client was closed"))
         try:
             await self._link.close()
@@ -327,7 +328,7 @@ class Client(Calling):
             await self._stop_recording()
 
     async def given_up(self) -> None:
-        """Wait until the connection is lost and will not come back, and raise why."""
+        """Wait until the connection is lost and will not come back, and raise the reason."""
         await self._link.given_up()
 
     async def __aenter__(self) -> "Client":
@@ -346,7 +347,7 @@ class Client(Calling):
         raise TypeError("a client is asynchronous: use `async with Client(…) as client:`")
 
     def __exit__(self, *exception: object) -> None:
-        """Be there, so that `with` calls `__enter__`, which says what to use."""
+        """Do nothing. `with` needs this method to call `__enter__`, which explains what to use."""
 
     def __repr__(self) -> str:
         return f"<Client of {self._target.name}, {self.state}>"
@@ -362,18 +363,18 @@ class Client(Calling):
         return self._link.is_over
 
     def tree(self) -> Node:
-        """Return the connection and what depends on it: states, restarts, the last error, uptime."""
+        """Return the connection and its subscriptions: states, restarts, the last error, uptime."""
         return self._link.node(self._subscriptions.nodes())
 
     def tree_changes(self, limit: int = 1000) -> Changes:
         """Return an iterator over the changes of the connection from now on, for `async for`.
 
         Args:
-            limit: how many changes may wait to be taken; then the oldest are dropped.
+            limit: how many changes may wait to be read; then the oldest are dropped.
         """
         return self._link.followers.iterate(limit)
 
-    # The server, as it introduced itself in the last handshake; known also after closing
+    # The server, as it introduced itself in the last handshake; available after closing too
 
     @property
     def server_info(self) -> Implementation | None:
@@ -382,7 +383,7 @@ class Client(Calling):
 
     @property
     def server_capabilities(self) -> ServerCapabilities:
-        """What the server announced it can do."""
+        """The capabilities that the server announced."""
         return self._link.introduced().capabilities
 
     @property
@@ -397,7 +398,7 @@ class Client(Calling):
 
     @property
     def era(self) -> Literal["legacy", "modern"]:
-        """Whether there is a session (`legacy`) or each request stands for itself (`modern`)."""
+        """`legacy` if the server keeps a session, `modern` if each request stands for itself."""
         return self._link.introduced().version.era
 
     @property
@@ -414,12 +415,12 @@ class Client(Calling):
         *,
         timeout: float | None = None,
     ) -> R:
-        """Send a request that has no method of its own here, as extensions define them.
+        """Send a request for which there is no method here, such as one of an extension.
 
         Args:
             method: the method.
             params: its params.
-            kind: the type of its result; members it does not have are kept in `extra`.
+            kind: the type of its result; members that the type does not have are kept in `extra`.
             timeout: seconds for the call; by default the client's.
         """
         given = params if isinstance(params, RequestParams) else convert(OpenParams, params or {})
@@ -453,20 +454,20 @@ class Client(Calling):
     def on(self, method: str, handler: Callable[[Any], Any] | None) -> None:
         """Call a function with each notification of one kind, or with requests of an extension.
 
-        It takes the place of `on_log` or `on_notification` for its method, and stays set when the client
-        reconnects. It is called with the params; those of a method that the specification does not have
-        are a dict. What it returns for a request, a dict or None, is the result.
+        The handler replaces `on_log` or `on_notification` for its method, and stays set when the client
+        reconnects. It is called with the params, which are a dict if the specification does not define
+        the method. The handler of a request returns its result: a dict, or None for an empty one.
 
         Args:
             method: the method, such as `notifications/tools/list_changed`.
-            handler: a function, which may be async; None removes the one that is set.
+            handler: a function, which may be async; None removes the current one.
         """
         self._handlers.put(method, handler)
         if method == "notifications/message" and handler is not None:
             self._link.listen_to_logs()
 
     def _noticed(self, notice: Notice) -> Told | None:
-        """Act on a notification, and return the callback to call with it, in its turn."""
+        """Handle a notification, and return the callback to be called with it, and its argument."""
         params = notice.params
         self._cache.changed(notice.method, getattr(params, "uri", None))
         if notice.method == "notifications/tools/list_changed":

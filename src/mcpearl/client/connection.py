@@ -1,7 +1,7 @@
 """A client's connection to its server: requests go out; answers, notices and questions come in.
 
-It owns what lives as long as the connection: the protocol end, the pending requests, the questions
-being answered. Every request it sends has exactly one outcome, whatever the server does.
+It owns all that lives as long as the connection: the protocol end, the pending requests, and the
+questions being answered. Every request it sends has exactly one outcome, whatever the server does.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ _CANCELLED = "notifications/cancelled"
 
 
 class RelayedRequest(msgspec.Struct, eq=False):
-    """A request of another client."""
+    """A request that a client forwards for another client."""
 
     method: str
     params: Any
-    """The params that `body` encodes, for transports that repeat parts of them."""
+    """The params that `body` encodes, for transports that repeat parts of them in headers."""
     body: bytes
     """The encoded params, without `_meta`."""
     on_progress: ProgressCallback | None = None
@@ -123,17 +123,17 @@ class ClientConnection(ClientReceiver):
         meta: dict[str, Any] | None = None,
         on_sent: Callable[[PendingRequest], None] | None = None,
     ) -> R | InputRequiredResult:
-        """Send a request and wait for its one outcome: `kind`, or what extensions claim.
+        """Send a request and wait for its result: of `kind`, or of a type that an extension claims.
 
         Args:
             method: The method.
             params: Its params.
             kind: The type of its result.
-            timeout: Seconds to wait for the answer; progress starts them again.
+            timeout: Seconds to wait for the answer; progress restarts them.
             max_timeout: Seconds to wait in all, whatever the progress.
             on_progress: Called with each progress notification.
             meta: Further members of `_meta`.
-            on_sent: Called with the pending entry, whose deadline progress and authorization move.
+            on_sent: Called with the pending request; progress and authorization move its deadline.
         """
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
@@ -163,7 +163,7 @@ class ClientConnection(ClientReceiver):
 
         Args:
             request: The request.
-            timeout: Seconds to wait without news.
+            timeout: Seconds to wait for the answer; progress restarts them.
             max_timeout: Seconds to wait in all, whatever the progress.
         """
         if self.lost_reason is not None:
@@ -198,7 +198,7 @@ class ClientConnection(ClientReceiver):
         return await self._outcome(entry, message, about, future)
 
     def initialized(self, result: InitializeResult) -> None:
-        """Take the answer to `initialize`, and complete the handshake of a legacy session."""
+        """Apply the answer to `initialize`, and complete the handshake of a legacy session."""
         message = self.end.initialized(result)
         self.transport.send(message, self._about("notifications/initialized"))
 
@@ -280,7 +280,7 @@ class ClientConnection(ClientReceiver):
     # Receiving
 
     def received(self, frames: Sequence[Frame | Envelope]) -> None:
-        """Take messages as they arrive."""
+        """Handle messages as they arrive."""
         self.heard_at = self._now()
         for frame in frames:
             if isinstance(frame, FrameError):
@@ -293,7 +293,7 @@ class ClientConnection(ClientReceiver):
                 self._handle(event)
 
     def _refuse(self, frame: FrameError) -> None:
-        """Fail the request whose answer cannot be taken, if it can be told which that is."""
+        """Fail the request whose answer cannot be read, if the message still shows which it is."""
         id = codec.answered_by(frame.head)
         if id is not None and id in self.end.pending:
             self.failed(id, LimitReached(f"the answer cannot be taken: {frame.reason}"))
@@ -333,7 +333,7 @@ class ClientConnection(ClientReceiver):
             if listener is not None:
                 listener(notice)
         if notice.method == "notifications/subscriptions/acknowledged":
-            return  # it concerns the opening of the subscription only
+            return  # it concerns only the opening of the subscription
         told = self._on_notice(notice)
         if told is not None:
             self._notices.put(*told)
@@ -367,7 +367,7 @@ class ClientConnection(ClientReceiver):
                 self.failed(id, ConnectionLost("not sent: the connection ended before"))
 
     def held(self, request_id: RequestId | None, holding: bool) -> None:
-        """Stop the clock of a request, or of connecting (None), while it waits for authorization."""
+        """Stop the timeout of a request, or of connecting (None), while it waits for authorization."""
         if request_id is None:
             self._opening.hold(holding)
         elif holding:
@@ -376,14 +376,14 @@ class ClientConnection(ClientReceiver):
             self._timer.at_latest(entry.deadline)
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Show listed tools to the transport; return those it can call."""
+        """Pass listed tools to the transport; return those that can be called over it."""
         transport = self.transport
         return transport.learn_tools(tools) if isinstance(transport, ToolAware) else tools
 
     # Liveness
 
     def watch(self, keepalive: Keepalive) -> None:
-        """Ping the server of a session when it falls silent, unless the wire notices by itself."""
+        """Ping a legacy server when it falls silent, unless the transport has a keepalive of its own."""
         if not self.end.version.modern and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, keepalive)
 
@@ -393,7 +393,7 @@ class ClientConnection(ClientReceiver):
         return not self._full
 
     def ping(self, patience: float) -> bool:
-        """Ping the server, unless a request is pending: that has its own timeout."""
+        """Ping the server and return True; return False if a request is pending, as it has a timeout."""
         if self.end.pending:
             return False
         answered = self.loop.create_future()
@@ -411,11 +411,11 @@ class ClientConnection(ClientReceiver):
     # Ending
 
     def ended(self) -> None:
-        """End the connection: a server that sends nothing more cannot answer."""
+        """End the connection: a server that has closed its side cannot answer."""
         self.lost(ConnectionLost("the server closed its side of the connection"))
 
     def lost(self, reason: Exception | None) -> None:
-        """Fail every pending request, at once."""
+        """Fail every pending request at once."""
         if self.lost_reason is not None:
             return
         if isinstance(reason, ConnectionLost):

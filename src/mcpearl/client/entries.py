@@ -1,7 +1,7 @@
 """A server's entry in the configuration of a host, such as Claude Desktop, VS Code or Cursor.
 
 Hosts share most of the format: a command with arguments and environment, or an address with headers.
-Reading whole files is `host/config`; what an entry leads to is `targets`.
+`host/config` reads whole files; `targets` finds out how to reach the server of an entry.
 """
 
 import os
@@ -17,7 +17,7 @@ from mcpearl.protocol.errors import McpearlError, brief
 Wire = Literal["stdio", "http", "sse", "ws"]
 
 SECTIONS: tuple[tuple[str, ...], ...] = (("mcpServers",), ("servers",), ("mcp", "servers"))
-"""Where configuration files have their servers: most hosts, VS Code, and settings of VS Code."""
+"""Where configuration files list their servers: most hosts, VS Code, and settings of VS Code."""
 
 _WIRES: dict[str, Wire] = {
     "stdio": "stdio",
@@ -34,8 +34,8 @@ _WIRES: dict[str, Wire] = {
 _ADDRESSES = ("url", "serverUrl", "httpUrl")  # of most hosts, Windsurf, Gemini
 FIELDS = {"type", "transport", "command", "args", "env", "cwd", "headers", "disabled", "enabled"}
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
-_SECRET = 4  # characters a secret has at least
-_HARMLESS = ("/", "~", "http://", "https://")  # paths and addresses, which errors had better show
+_SECRET = 4  # characters that a value must have to be treated as a secret
+_HARMLESS = ("/", "~", "http://", "https://")  # paths and addresses, which errors may show
 _JSON_NAMES = {
     str: "text",
     bool: "true or false",
@@ -68,21 +68,21 @@ class ServerEntry(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     headers: Mapping[str, str] = {}
     """Headers of every HTTP request."""
     wire: Wire | None = None
-    """What `type` said; None if it is left to the address."""
+    """The transport that `type` names; None if the address decides."""
     target: Any = None
-    """A `Server`, a path or a transport, where the configuration is an object of this process."""
+    """A `Server`, a path or a transport, if the configuration is an object of this process."""
     disabled: bool = False
-    """Whether the entry is there but not to be used; only its name is read then."""
+    """Whether the entry is disabled; then only its name is read."""
     extra: Mapping[str, Any] = {}
     """Members that only some hosts know, as they were written."""
     hidden: frozenset[str] = frozenset()
-    """Values of environment variables that are used in it, which may be secrets."""
+    """Values of environment variables that the entry uses; they may be secrets."""
 
     def hide(self, text: str) -> str:
-        """Return a message without the values of variables.
+        """Return a message with the values of variables replaced by an ellipsis.
 
         Args:
-            text: What may be shown or logged.
+            text: The message, which may be shown or logged.
         """
         return hide(text, self.hidden)
 
@@ -100,18 +100,18 @@ def hide(text: str, values: Iterable[str]) -> str:
 
 
 class Surroundings(Struct, frozen=True):
-    """What the variables of an entry stand for."""
+    """Where the values of an entry's variables come from, and whether it may use them."""
 
     env: Mapping[str, str]
     """Environment variables, for `${NAME}`, `${NAME:-default}` and `${env:NAME}`."""
     folder: Path
     """The folder of the project, for `${workspaceFolder}`, and for a relative `cwd`."""
     trusted: bool = True
-    """Whether the author may start programs here, and learn what variables stand for."""
+    """Whether the author of the entry may start programs here and read variables."""
 
 
 def surroundings(folder: Path | None = None) -> Surroundings:
-    """Return those of this process.
+    """Return the surroundings that this process has.
 
     Args:
         folder: The folder of the project; by default the current directory.
@@ -120,7 +120,7 @@ def surroundings(folder: Path | None = None) -> Surroundings:
 
 
 def servers_in(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the servers of a whole configuration by name; None if it is not one."""
+    """Return the servers of a whole configuration by name; None if it is not a whole one."""
     for section in SECTIONS:
         found: Any = configuration
         for key in section:
@@ -136,15 +136,15 @@ def is_entry(value: Mapping[str, Any]) -> bool:
 
 
 def read_entry(name: str, value: Any, around: Surroundings) -> ServerEntry:
-    """Read what a configuration says of one server.
+    """Read what a configuration says about one server.
 
     Args:
         name: The server's name.
-        value: An entry as hosts write it; or whatever else names a server to `Client`.
-        around: What variables stand for.
+        value: An entry as hosts write it, or any other target that `Client` accepts.
+        around: The values of variables.
 
     Raises:
-        ConfigError: It cannot be used; the message says why.
+        ConfigError: The entry cannot be used; the message says why.
     """
     if isinstance(value, ServerEntry):
         return value
@@ -163,7 +163,7 @@ def read_entry(name: str, value: Any, around: Surroundings) -> ServerEntry:
 
 
 def only_entry(configuration: Mapping[str, Any], around: Surroundings) -> ServerEntry:
-    """Return the entry of the one server that a client is made for: itself, or in a configuration."""
+    """Return the entry for a client: the mapping itself, or the one entry of a whole configuration."""
     servers = servers_in(configuration)
     if servers is None:
         return read_entry("", configuration, around)
@@ -273,7 +273,7 @@ class _EntryReader:
         )
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables of `env`, after those of the file that VS Code calls `envFile`."""
+        """Return the variables of the file that `envFile` names (as in VS Code), then those of `env`."""
         path = self._value.get("envFile")
         from_file = {}
         if path is not None:
@@ -294,7 +294,7 @@ class _EntryReader:
         return str(self._around.folder / _at_home(self._text("cwd", str(cwd))))
 
     def _texts(self, member: str) -> dict[str, str]:
-        """Return a member with text by name. Null is left out, and a number is text, as in VS Code."""
+        """Return a member that maps names to text. As in VS Code, null is skipped, a number is text."""
         given = self._value.get(member)
         if given is None:
             return {}
@@ -323,7 +323,7 @@ class _EntryReader:
         return _VARIABLE.sub(lambda found: self._variable(member, found[1]), value)
 
     def _variable(self, member: str, variable: str) -> str:
-        """Return what a variable stands for."""
+        """Return the value of a variable."""
         shown = f"`${{{brief(variable, 64)}}}` in `{member}`"
         if not self._around.trusted:
             raise self._wrong(f"uses {shown}, which a configuration that is not trusted may not")

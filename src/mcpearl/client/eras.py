@@ -1,8 +1,8 @@
 """What a client does differently in the two eras, as two strategies; the handshake decides on one.
 
 In the legacy era, up to 2025-11-25, a session remembers what a client subscribed to and its log
-level. In the modern era, from 2026-07-28 on, each request stands for itself, and changes come on
-streams that are requests, too.
+level. In the modern era, from 2026-07-28 on, each request stands for itself, and changes arrive on
+streams, each opened by a request.
 """
 
 from typing import Protocol
@@ -19,18 +19,18 @@ from mcpearl.types.subscriptions import SubscriptionFilter
 
 
 class EraRules(Protocol):
-    """One way of talking to a server."""
+    """What a client does in one of the eras."""
 
     async def restore(self, connection: ClientConnection, timeout: float) -> None:
-        """Make a new connection what the last one was."""
+        """Restore log level and subscriptions on a new connection."""
         ...
 
     async def subscribe(self, uri: str) -> None:
-        """Have changes of a resource announced."""
+        """Subscribe to changes of a resource."""
         ...
 
     async def unsubscribe(self, uri: str) -> None:
-        """End that."""
+        """End the subscription to a resource."""
         ...
 
     def listen(self, wanted: SubscriptionFilter) -> Subscription:
@@ -46,12 +46,12 @@ class EraRules(Protocol):
         ...
 
     def notify_roots_changed(self) -> None:
-        """Announce that the roots changed, if the server would not ask anyway."""
+        """Announce that the roots changed, unless the server asks for them whenever it needs them."""
         ...
 
 
 class LegacyEra:
-    """The server remembers, in a session."""
+    """The rules for a server that keeps a session."""
 
     def __init__(self, link: Link, requests: Requests, subscriptions: ClientSubscriptions) -> None:
         self._link = link
@@ -87,7 +87,7 @@ class LegacyEra:
         await self._requests.ask("ping", RequestParams(), Result, timeout)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Set the level of this session, and of those after it."""
+        """Set the level of this session, and of later ones."""
         params = SetLevelRequestParams(level=level)
         await self._requests.ask("logging/setLevel", params, EmptyResult)
         self._link.set_log_level(level)
@@ -99,7 +99,7 @@ class LegacyEra:
 
 
 class ModernEra:
-    """Each request says what the server has to know."""
+    """The rules for a server without sessions: each request says what the server has to know."""
 
     def __init__(self, link: Link, requests: Requests, subscriptions: ClientSubscriptions) -> None:
         self._link = link

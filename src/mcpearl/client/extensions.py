@@ -1,7 +1,7 @@
-"""Extensions of the protocol on the client's side: what a client adds to what the specification has.
+"""Extensions of the protocol on the client's side.
 
 An extension is announced in every handshake, or with every request in the modern era. It may claim
-types of results that a server sends in place of a method's own, and take notifications of its own.
+types of results that a server sends in place of a method's own, and handle notifications of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Result)
 
 
 class Requester(Protocol):
-    """What an extension may use of the client it belongs to, which is a `Client`."""
+    """The part of a `Client` that its extensions may use."""
 
     async def request(
         self,
@@ -40,7 +40,7 @@ class ExtensionResult(Struct, frozen=True, kw_only=True):
     method: str
     params: Struct
     deadline: float
-    """The time of the loop at which the call expires."""
+    """When the call expires, as a time of the event loop."""
 
 
 class ClientExtension(Extension):
@@ -49,7 +49,7 @@ class ClientExtension(Extension):
     results: ClassVar[Claims] = {}
     """The types of results it claims, by method and `resultType`."""
     notifications: ClassVar[Mapping[str, type[NotificationParams]]] = {}
-    """The params of the notifications it takes, by method."""
+    """The types of params of the notifications it handles, by method."""
 
     async def resolve(self, client: Requester, asked: ExtensionResult, result: Result) -> Result:
         """Return the result of a call that was answered with a type this extension claims.
@@ -57,12 +57,12 @@ class ClientExtension(Extension):
         Args:
             client: the client that made the call; it may be used for further requests.
             asked: the call.
-            result: what the server answered.
+            result: the result that the server sent.
         """
         raise NotImplementedError(f"{type(self).__name__} claims results and has no `resolve`")
 
     def noticed(self, client: Requester, notice: Notice) -> Any:
-        """Take a notification of this extension; may be a coroutine function.
+        """Handle a notification of this extension; may be a coroutine function.
 
         Args:
             client: the client that received it.
@@ -76,7 +76,7 @@ class ClientExtensions:
     def __init__(self, extensions: Iterable[ClientExtension]) -> None:
         extensions = tuple(extensions)
         self.settings = announced(extensions)
-        """What is announced, by identifier."""
+        """The announced settings of each extension, by identifier."""
         self.claims: dict[tuple[str, str], type[Result]] = {}
         self.routes: Mapping[str, Route] = NOTICES_TO_CLIENT
         self._by_type: dict[type[Result], ClientExtension] = {}
@@ -102,9 +102,9 @@ class ClientExtensions:
             self._by_notice[method] = extension
 
     def claimant(self, result: Result) -> ClientExtension:
-        """Return the extension whose type of result this is."""
+        """Return the extension that claims the type of this result."""
         return self._by_type[type(result)]
 
     def of_notice(self, method: str) -> ClientExtension | None:
-        """Return the extension that takes this notification."""
+        """Return the extension that handles this notification, or None."""
         return self._by_notice.get(method)

@@ -1,7 +1,7 @@
-"""Handlers of an application that come and go at run time: one for each notification or request.
+"""Handlers that an application sets and removes at run time, one for each notification or request.
 
-Beside what the specification has they serve extensions: a notification or request of a method that
-this package does not know is let through once there is a handler for it.
+They also serve extensions: a notification or request with a method that this package does not know is
+accepted once there is a handler for it.
 """
 
 import inspect
@@ -29,7 +29,7 @@ _ELSEWHERE = {
 
 
 class ForeignParams(Open, kw_only=True):
-    """Params of a method that the specification does not have."""
+    """Params of a method that the specification does not define."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
@@ -38,14 +38,14 @@ class Handlers:
     """The handlers of one client.
 
     Args:
-        notices: Notifications that are let through in any case.
+        notices: Notifications that are accepted without a handler too.
     """
 
     def __init__(self, notices: Mapping[str, Route]) -> None:
         self.notices: dict[str, Route] = dict(notices)
-        """Notifications that are let through; connections look here for each."""
+        """Notifications that are accepted; connections look up each one here."""
         self.requests: dict[str, Route] = dict(TO_CLIENT)
-        """The same of requests."""
+        """Requests that are accepted, likewise."""
         self._known = notices
         self._handlers: dict[str, Handler] = {}
 
@@ -73,7 +73,7 @@ class Handlers:
             routes[method] = Route(Method(name=method, params=ForeignParams, sender="server"))
 
     def of(self, method: str) -> Handler | None:
-        """Return the handler of a method."""
+        """Return the handler of a method, or None."""
         return self._handlers.get(method)
 
     async def answer(self, method: str, params: Any) -> Result | None:
@@ -92,5 +92,5 @@ class Handlers:
 
 
 def shown(params: Any) -> Any:
-    """Return the params as handlers get them: a dict where the method is not the specification's."""
+    """Return the params as handlers get them: a dict if the specification does not define the method."""
     return params.to_dict() if isinstance(params, ForeignParams) else params

@@ -1,10 +1,10 @@
 """The handshake: find out which versions a server speaks, and agree on one.
 
 A server whose era is unknown is probed with `server/discover`. A result, or an error that only a
-modern server sends, means that it is modern. Any other error, or a server process that ends over the
-probe, mean that it is legacy, and `initialize` follows. Silence means nothing yet: the server may be
-starting. `initialize` is sent too, and the first answer decides. What was found is remembered by
-target (`EraMemory`), and found out again when it turns out wrong.
+modern server sends, means that it is modern. Any other error, or a server process that exits because
+of the probe, means that it is legacy, and `initialize` follows. Silence means nothing yet: the server
+may still be starting. Then `initialize` is sent too, and the first answer decides. Legacy servers are
+remembered by target (`EraMemory`); if an entry turns out to be wrong, the server is probed again.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ _MODERN_ERRORS = (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     HEADER_MISMATCH,
 )
-_PROBE_SHARE = 0.5  # of the time an answer may take, until `initialize` is tried beside the probe
-_PROBE_PATIENCE = 5.0  # seconds of that at most; a legacy server may never answer the probe
+_PROBE_SHARE = 0.5  # of the timeout, after which `initialize` is sent beside an unanswered probe
+_PROBE_PATIENCE = 5.0  # seconds of that at most: a legacy server may never answer the probe
 _ALL_LOGS: LoggingLevel = "debug"
 
 
@@ -70,7 +70,7 @@ class EraMemory:
         return target in self._targets
 
     def add(self, target: str) -> None:
-        """Remember a target; the one remembered longest makes room."""
+        """Remember a target; if there are too many, forget the oldest."""
         self._targets.pop(target, None)
         while len(self._targets) >= self._max_targets:
             del self._targets[next(iter(self._targets))]
@@ -129,7 +129,7 @@ class Handshake:
         self.log_level = log_level
         self._listening = listening
         self.ended_by_probe = False
-        """Whether the server went away over the probe; the next attempt is made without one."""
+        """Whether the server ended the connection because of the probe; the next attempt sends none."""
 
     def forget_probe(self) -> None:
         """Probe the server again at the next attempt."""
@@ -175,7 +175,7 @@ class Handshake:
         return introduction
 
     async def check(self, connection: ClientConnection) -> None:
-        """Return when a known server answers on this connection; any answer will do."""
+        """Return when a known server has answered on this connection; any answer will do."""
         method = "server/discover" if connection.end.version.modern else "ping"
         try:
             await connection.request(method, RequestParams(), Result, timeout=self.timeout)
@@ -201,7 +201,7 @@ class Handshake:
         except McpError:
             if was_probed:
                 raise
-            # A server that is no longer the one remembered.
+            # The server is no longer the legacy one that was remembered.
             if self._target is not None:
                 legacy_servers.discard(self._target)
             connection.end.restart()
@@ -252,7 +252,7 @@ class Handshake:
     async def _concluded(
         self, connection: ClientConnection, probe: Awaitable[DiscoverResult]
     ) -> Introduction | None:
-        """Draw the conclusion from the answer to a probe; None for a legacy server."""
+        """Agree on a version after the answer to a probe; return None for a legacy server."""
         try:
             return self._agreed(connection, await probe)
         except McpError as error:
@@ -271,7 +271,7 @@ class Handshake:
             return None
 
     async def _ask(self, connection: ClientConnection, version: Version) -> DiscoverResult:
-        """Ask a modern server what it speaks."""
+        """Ask a modern server which versions it speaks."""
         connection.end.speak_modern(version, self._modern_log_level)
         result = await connection.request(
             "server/discover", RequestParams(), DiscoverResult, timeout=self.timeout
@@ -297,7 +297,7 @@ class Handshake:
         return self._accepted(connection, await connection.initialize(self.timeout, version))
 
     def _accepted(self, connection: ClientConnection, raw: msgspec.Raw) -> Introduction:
-        """Take the answer to `initialize`."""
+        """Apply the answer to `initialize`."""
         try:
             result = decode(InitializeResult, raw)
         except UNREADABLE as error:
@@ -320,7 +320,7 @@ def _last_words(connection: ClientConnection) -> str:
 
 
 def _without_server(lost: ConnectionLost) -> ConnectionLost:
-    """Explain a program that ended well without having been a server."""
+    """Explain that the program exited without an error, but never acted as a server."""
     return ConnectionLost(
         f"{lost.reason} without answering; a server runs until its input is closed: does it end "
         "with `app.run()`?",

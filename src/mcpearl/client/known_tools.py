@@ -1,7 +1,7 @@
-"""What is known of a server's tools from their lists: output schemas, and which may run twice.
+"""What a client knows about a server's tools from their lists: output schemas, and which may run twice.
 
-Bounded: of a server with more tools than fit, the tools listed last are known. How the tools come to
-be listed is decided in `tool_calls`.
+Its size is bounded: if a server has more tools than fit, those listed last are known. `tool_calls`
+decides when tools are listed.
 """
 
 from itertools import islice
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from mcpearl.schema.given import Validator
 
 _MAX_BYTES = 32 << 20  # of names and schemas
-_LONGEST_NAME = 128  # for which similar ones are looked for
-_MAX_COMPARED = 1000  # tools that are compared with it
+_LONGEST_NAME = 128  # characters; no similar names are looked for beyond that
+_MAX_COMPARED = 1000  # tools that are compared with an unknown name
 
 
 class _Known(Struct, eq=False):
-    """One tool."""
+    """What is known about one tool."""
 
     repeatable: bool
     schema: bytes | None  # of its output, as JSON
@@ -41,10 +41,10 @@ class KnownTools:
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._tools: BoundedDict[_Known] = BoundedDict(max_bytes)
         self.generation = 0
-        """Counts the times the list changed, or may have changed."""
+        """Counts how often the list changed, or may have changed."""
 
     def learn(self, tools: list[Tool]) -> None:
-        """Note what listed tools promise."""
+        """Remember the output schemas and hints of listed tools."""
         for tool in tools:
             hints = tool.annotations
             repeatable = hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
@@ -72,12 +72,12 @@ class KnownTools:
         self._tools.put(name, known, 0 if schema is None else len(schema))
 
     def knows(self, name: str) -> bool:
-        """Whether it is known what a tool promises."""
+        """Whether the output schema and hints of a tool are known."""
         known = self._tools.get(name)
         return known is not None and known.seen_in == self.generation
 
     def settle(self, name: str) -> None:
-        """Note that a tool is not listed, so it promises nothing."""
+        """Note that a tool is not listed, so it has no output schema and no hints."""
         if not self.knows(name):
             self._put(name, False, None, listed=False)
 
@@ -87,7 +87,7 @@ class KnownTools:
         return known is not None and known.listed
 
     def may_repeat(self, name: str) -> bool | None:
-        """Whether running a tool twice does what running it once does; None when it is not known."""
+        """Whether running a tool twice has the effect of running it once; None when it is not known."""
         known = self._tools.get(name)
         return None if known is None else known.repeatable
 
@@ -102,13 +102,14 @@ class KnownTools:
         self.generation += 1
 
     def doubt(self) -> None:
-        """Have output schemas listed again: the server may be another one than before."""
+        """Have tools listed again before their schemas are used: the server may have changed."""
         self.generation += 1
 
     def check(self, name: str, result: CallToolResult) -> bool:
-        """Refuse a result that breaks its tool's output schema; False when that is not known.
+        """Raise `InvalidResult` if a result breaks its tool's output schema.
 
-        A result also gets what its `data` is made with, since every call passes here.
+        Return False if the schema is not known. The result also gets its reader, which makes `data`,
+        since every call passes here.
         """
         known = self._tools.get(name)
         if known is None or known.seen_in != self.generation:
@@ -120,7 +121,7 @@ class KnownTools:
         try:
             known.validator.check(result.structured_content)
         except ValueError as error:
-            if result.structured_content is None:  # which a schema may allow
+            if result.structured_content is None:  # not checked earlier: a schema may allow null
                 raise InvalidResult(
                     f"tool `{name}` has an output schema but its result has no structured content"
                 ) from None
@@ -134,7 +135,7 @@ class KnownTools:
         return True
 
     def reader(self, name: str) -> "Reader | None":
-        """Return what makes `data` of a tool's results; None when its schema is not known."""
+        """Return the function that makes `data` of a tool's results; None if its schema is not known."""
         known = self._tools.get(name)
         if known is None or known.schema is None:
             return None
@@ -143,7 +144,7 @@ class KnownTools:
         return known.reader
 
     def is_wrapped(self, name: str) -> bool:
-        """Whether a tool's results have their value under `result`, by its output schema."""
+        """Whether the output schema says that a tool's results have their value under `result`."""
         known = self._tools.get(name)
         if known is None or known.schema is None:
             return False
@@ -152,7 +153,7 @@ class KnownTools:
         return is_wrapped(msgspec.json.decode(known.schema))
 
     def similar(self, name: str) -> list[str]:
-        """Return known tools that are named like one that is not known."""
+        """Return known tools with names similar to one that is not known."""
         from difflib import get_close_matches
 
         if len(name) > _LONGEST_NAME:
@@ -162,7 +163,7 @@ class KnownTools:
 
 
 def _reader(schema: bytes) -> Reader:
-    """Return what makes `data`; most results are never asked for it, so it is compiled late."""
+    """Return the function that makes `data`; it is compiled when `data` is first read."""
     read: Reader | None = None
 
     def read_late(content: Any) -> Any:

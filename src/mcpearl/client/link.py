@@ -2,7 +2,7 @@
 
 It owns the connection in use and the phase the client is in (the table is `protocol/lifecycle.py`).
 When the connection is lost it opens the next one by itself, after growing delays; calls that need a
-connection meanwhile wait here. What is sent on it, and what is sent again, is not decided here.
+connection meanwhile wait here. `client/requests` decides what is sent, and what is sent again.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _STATES: dict[Phase, State] = {
     Phase.CLOSED: "ended",
     Phase.FAILED: "waiting",
 }
-_MAX_WAITING_PHASES = 64  # that `on_state` has not been called with; older ones are skipped
+_MAX_WAITING_PHASES = 64  # that wait for `on_state` to be called; older ones are skipped
 
 
 class Link:
@@ -80,7 +80,7 @@ class Link:
         self._held: AsyncExitStack | None = None  # from `connect` to `close`, over all connections
         self._healing: asyncio.Task[None] | None = None
         self._lost: ConnectionLost | None = None  # why there is no connection
-        self._changed = asyncio.Event()  # set while there is a connection, or none will come
+        self._changed = asyncio.Event()  # set while there is a connection, or if none will come
         self._fleeting: set[asyncio.Task[None]] = set()  # work that ends with this connection
         self._over = asyncio.Event()  # set when no connection will come any more
         self._waiting = 0  # calls that wait for a connection
@@ -112,7 +112,7 @@ class Link:
         self._opening.handshake.set_log_level(level, self.connection)
 
     def listen_to_logs(self) -> None:
-        """Have a modern server send log messages, unless a level was chosen already."""
+        """Ask a modern server for log messages, unless a level was chosen already."""
         self._opening.handshake.listen_to_logs(self.connection)
 
     def introduced(self) -> Introduction:
@@ -127,7 +127,7 @@ class Link:
         return self._opening.offered
 
     def check_open(self) -> None:
-        """Refuse a client that is closed, or was never connected."""
+        """Raise if the client is closed, or was never connected."""
         if self._held is None:
             raise self._not_connected()
 
@@ -148,7 +148,7 @@ class Link:
             self._states.put(self._on_state, phase)
 
     def node(self, children: tuple[Node, ...]) -> Node:
-        """Return how the link stands, with what depends on it."""
+        """Return the state of the link, with the nodes of what depends on it."""
         connection = self.connection
         return Node(
             name=self._target.name,
@@ -193,7 +193,7 @@ class Link:
         self._changed.set()
 
     async def ready(self, deadline: float) -> ClientConnection:
-        """Wait for a connection until `deadline`, a time of the loop that may be infinite."""
+        """Wait for a connection until `deadline`, a time of the event loop that may be infinite."""
         while self.connection is None:
             if self._healing is None:
                 raise self._not_sent("not sent")
@@ -216,12 +216,12 @@ class Link:
         return self.connection
 
     async def given_up(self) -> None:
-        """Wait until the connection is lost for good, and raise why."""
+        """Wait until the connection is lost for good, and raise the reason."""
         await self._over.wait()
         raise self._lost or ConnectionLost("the client was closed")
 
     async def while_up(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that is not worth waiting for another connection; it is cancelled with this one."""
+        """Do work on this connection only; it is cancelled if the connection is lost."""
         task = asyncio.ensure_future(work)
         self._fleeting.add(task)
         try:
@@ -242,12 +242,12 @@ class Link:
     # Losing the connection, and coming back
 
     def lost(self, connection: ClientConnection) -> None:
-        """Note that a connection ended. One that is not in use yet fails where it is opened."""
+        """Note that a connection ended. If it is still being opened, the opening fails instead."""
         if connection is self.connection and connection.lost_reason is not None:
             self._go_down(connection, connection.lost_reason)
 
     def doubt(self, connection: ClientConnection, lost: ConnectionLost) -> None:
-        """Check a connection before it is used again: it stands, but a request did not get through."""
+        """Have a connection checked before it is used again: a request could not be sent on it."""
         if connection is self.connection and self.reconnect is not None:
             self._go_down(connection, lost)
 
@@ -336,7 +336,7 @@ class Link:
     # Closing
 
     async def close(self) -> None:
-        """End the connection, or the attempts at one. Calls that wait for a connection fail."""
+        """Close the connection, or stop reconnecting. Calls that wait for a connection fail."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -366,7 +366,7 @@ class Link:
 
 
 async def _release(connection: ClientConnection) -> None:
-    """Close a lost connection; an error of that must not keep the client from coming back."""
+    """Close a lost connection; an error in closing must not keep the client from reconnecting."""
     try:
         await connection.close()
     except Exception:

@@ -14,10 +14,10 @@ R = TypeVar("R", bound=Result)
 class ObservedRequests(Requests):
     """Requests that an observer is notified of: when a call begins, and how it ended.
 
-    A call is reported once, whatever it took: rounds of questions, a connection lost and made again.
+    A call is reported once, however many rounds of questions and connections it took.
 
     Args:
-        observer: Is told.
+        observer: Notified of each call.
         *rest: As for `Requests`.
         **options: As for `Requests`.
     """
@@ -27,7 +27,7 @@ class ObservedRequests(Requests):
         self._observer = observer
 
     async def run(self, call: ClientCall[R]) -> R:
-        """Send a call between two notes to the observer, with what that adds to its `_meta`."""
+        """Send a call, with what the observer adds to its `_meta`; report its beginning and end."""
         observer = self._observer
         began = observer.call_began(call)
         if observer.has_meta:

@@ -1,6 +1,6 @@
 """Opens the connections of a client, one at a time: the transport, then the handshake.
 
-When a connection is opened, and what happens when that fails, is decided by `client/link`.
+`client/link` decides when a connection is opened, and what happens when that fails.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,15 +18,15 @@ from mcpearl.transports.transport import Transport
 
 
 class Opening:
-    """The way to one server.
+    """Opens connections to one server.
 
     Args:
         target: How the server is reached.
-        handshake: What both sides say first.
+        handshake: Agrees on a version with the server.
         limits: Bounds of the connections.
         keepalive: When a silent server is pinged; None for never.
         begin: Makes a connection of a transport.
-        restore: Sends on a new connection what the server has to know again.
+        restore: Restores log level and subscriptions on a new connection.
         step: Called with every step of the client's lifecycle.
     """
 
@@ -44,7 +44,7 @@ class Opening:
         self.introduction: Introduction | None = None
         """How the server described itself in the last handshake."""
         self.offered: frozenset[str] = frozenset()
-        """The capabilities it announced there; none after closing."""
+        """The capabilities that the server announced there; none after closing."""
         self._target = target
         self._limits = limits
         self._keepalive = keepalive
@@ -53,7 +53,7 @@ class Opening:
         self._step = step
 
     def forget_offer(self) -> None:
-        """Note that the client was closed: the server offers nothing to it any more."""
+        """Forget the server's capabilities: the client was closed."""
         self.offered = frozenset()
 
     async def open(self) -> ClientConnection:
@@ -62,15 +62,15 @@ class Opening:
             return await self._open_once()
         except ConnectionLost:
             if not (self._target.restartable and self.handshake.ended_by_probe):
-                self.handshake.forget_probe()  # a lost network says nothing of the server
+                self.handshake.forget_probe()  # a lost network says nothing about the server
                 raise
-        # The server went away over the probe; this time it is not probed.
+        # The server ended the connection because of the probe; this time it is not probed.
         self._step(Step.LOSE)
         self._step(Step.CONNECT)
         return await self._open_once()
 
     async def reopen(self, former: ClientConnection) -> ClientConnection:
-        """Return a connection in the place of one that was lost, or that is in doubt and may do."""
+        """Return a new connection for one that was lost; one that is only in doubt is checked first."""
         if former.lost_reason is not None:
             return await self.open()
         # The connection may still be good, with everything that belongs to it.

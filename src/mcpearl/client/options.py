@@ -1,4 +1,4 @@
-"""The options of a `Client` as types, for what makes clients on behalf of an application."""
+"""The options of a `Client` as types, for code that makes clients on behalf of an application."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SharedOptions(TypedDict, total=False):
-    """Options that the clients of several servers can share; see `Client` for each."""
+    """Options that the clients of several servers can share; `Client` describes each."""
 
     protocol: str
     timeout: float

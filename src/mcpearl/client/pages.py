@@ -1,4 +1,4 @@
-"""Lists that come in pages: one page, kept or asked for, and walking over all of them."""
+"""Lists that come in pages: getting one page, cached or from the server, and iterating over all."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from typing import Any, Protocol, TypeVar
@@ -10,7 +10,7 @@ from mcpearl.types.base import PaginatedRequestParams, PaginatedResult
 
 
 class Page(Protocol):
-    """A part of a list."""
+    """One page of a list."""
 
     next_cursor: str | None
 
@@ -35,7 +35,7 @@ async def get_page(
         page = await requests.ask(method, PaginatedRequestParams(cursor=cursor), kind)
     except McpError:
         if cursor is not None:
-            cache.clear(method)  # the list behind the cursor is no longer the same
+            cache.clear(method)  # the list that the cursor belongs to may have changed
         raise
     cache.put(method, key, page, asked_at)
     return page
@@ -68,8 +68,8 @@ class PagedItems(AsyncIterator[T]):
     >>> tools = await client.tools()
 
     Args:
-        list_page: Returns the page that a cursor leads to.
-        items: Returns what is in a page.
+        list_page: Returns the page at a cursor; the first page for None.
+        items: Returns the items of a page.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PagedItems(AsyncIterator[T]):
         return [item async for item in self._items]
 
     async def aclose(self) -> None:
-        """End an iteration before its end."""
+        """End the iteration early."""
         await self._items.aclose()
 
 

@@ -18,7 +18,7 @@ from mcpearl.types.tools import CallToolResult
 
 
 class Pool:
-    """A number of clients of one server.
+    """Several clients of one server.
 
     Calls of different tasks run at the same time, each on a client of its own; with a command as the
     target, each in a process of its own. A client whose connection is gone for good is replaced.
@@ -30,7 +30,7 @@ class Pool:
         target: What each client connects to, as for `Client`.
         size: How many clients there are.
         queue: How many tasks may wait for a client.
-        wait: Seconds a task waits for one; None for any time.
+        wait: Seconds a task waits for a client; None for no limit.
         make: Makes one client; by default `Client(target)`.
     """
 
@@ -59,7 +59,7 @@ class Pool:
         )
 
     async def connect(self) -> None:
-        """Connect all clients; raises the error of one that cannot connect."""
+        """Connect all clients; if one cannot connect, raise its error."""
         try:
             await self._supervisor.start()
         except StartFailed as error:
@@ -86,7 +86,7 @@ class Pool:
         await self.close()
 
     def tree(self) -> Node:
-        """Return the clients: states, restarts, errors, uptimes."""
+        """Return the clients with their states, restarts, errors and uptimes."""
         return self._supervisor.tree()
 
     # Borrowing
@@ -96,7 +96,7 @@ class Pool:
         """Borrow a client, for several requests to the same one.
 
         Raises:
-            LimitReached: Too many tasks wait already, or none became free in time.
+            LimitReached: Too many tasks are waiting already, or no client became free in time.
         """
         client = await self._take()
         try:
@@ -117,7 +117,7 @@ class Pool:
 
         Args:
             name: The tool's name.
-            arguments: What the tool is called with.
+            arguments: The arguments by name.
             timeout: Seconds for the call, once there is a client.
             raise_on_error: Whether a tool that failed raises `ToolError`.
         """
@@ -144,7 +144,7 @@ class Pool:
                 return await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._offer(turn.result())  # it came together with the end of the wait
+                self._offer(turn.result())  # a client came just as the wait ended
             if isinstance(error, TimeoutError):
                 message = f"no client of the pool was free within {self._wait:g} s"
                 raise LimitReached(message) from None
@@ -170,7 +170,7 @@ class Pool:
                 return
         self._idle.append(client)
 
-    # Of members
+    # For the places of the pool
 
     def _fresh(self) -> Client:
         """Make a client."""

@@ -1,4 +1,4 @@
-"""The progress that a server reports, handed to the callbacks of the requests it belongs to."""
+"""Passes the progress that a server reports to the callbacks of the requests it belongs to."""
 
 import logging
 from collections.abc import Callable
@@ -21,9 +21,9 @@ class ProgressFeeds:
 
     Args:
         pending: The requests that wait for an answer; progress gives them more time.
-        notices: Takes the progress of tasks, in turn with other notices.
+        notices: The queue for progress of tasks, in order with other notifications.
         hold: Called with whether a queue of callbacks is full.
-        now: Tells the time.
+        now: Returns the current time.
     """
 
     __slots__ = ("_hold", "_notices", "_now", "_of_tasks", "_pending", "callbacks", "feeds")
@@ -44,7 +44,7 @@ class ProgressFeeds:
         self.feeds: dict[int, OrderedCalls] = {}  # by request, once there was progress
 
     def heard(self, params: ProgressNotificationParams) -> None:
-        """Call the callback of the request that made progress, in its turn."""
+        """Queue a call of the callback of the request that made progress."""
         token = params.progress_token
         callback = self.callbacks.get(token) if type(token) is int else None
         # Progress that was not asked for must not give a request more time.
@@ -60,7 +60,7 @@ class ProgressFeeds:
         feed.put(callback, params)
 
     async def finish(self, entry: PendingRequest) -> None:
-        """Let the callbacks of a request finish in what is left of its time."""
+        """Wait for the callbacks of a request to finish, but not beyond its deadline."""
         if not await self.feeds[entry.id].drained(max(0.0, entry.deadline - self._now())):
             logger.warning("a progress callback of %s takes longer than its call", entry.method)
 
@@ -72,13 +72,13 @@ class ProgressFeeds:
             feed.close()
 
     def keep(self, token: int, callback: ProgressCallback) -> None:
-        """Go on calling `callback` with the progress of a request that became a task."""
+        """Keep calling `callback` with the progress of a request that became a task."""
         while len(self._of_tasks) >= MAX_TASKS_WITH_PROGRESS:
             self._of_tasks.pop(next(iter(self._of_tasks)))
         self._of_tasks[token] = callback
 
     def drop(self, token: int) -> None:
-        """Stop that: the task has ended."""
+        """Stop calling the callback of a task that has ended."""
         self._of_tasks.pop(token, None)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client reads of a server: resources, prompts, completions, and changes as they happen."""
+"""What a client reads from a server: resources, prompts, completions, and changes as they happen."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -58,7 +58,7 @@ class Reading:
         """Return one page of the resources.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return await self._page("resources/list", cursor, ListResourcesResult)
 
@@ -72,7 +72,7 @@ class Reading:
         """Return one page of the resource templates.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return await self._page("resources/templates/list", cursor, ListResourceTemplatesResult)
 
@@ -93,9 +93,9 @@ class Reading:
 
         Args:
             uri: the resource's URI.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
+            timeout: seconds for the call, including repeated requests; by default the client's.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the client's callback.
             meta: members of `_meta` in the request.
         """
         method = "resources/read"
@@ -109,12 +109,12 @@ class Reading:
             method, params, ReadResourceResult, timeout, max_timeout, on_progress, meta
         )
         result = await self._requests.run(call)
-        if not call.rounds:  # a result may depend on the answers of this user
+        if not call.rounds:  # otherwise the result may depend on the user's answers
             self._cache.put(method, uri, result, asked_at)
         return result
 
     async def subscribe(self, uri: str) -> None:
-        """Have changes of a resource announced: to `on_notification`, and to the cache.
+        """Subscribe to a resource: each change calls `on_notification`, and drops the cached content.
 
         Args:
             uri: the resource's URI.
@@ -160,7 +160,7 @@ class Reading:
         """Return one page of the prompts.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return await self._page("prompts/list", cursor, ListPromptsResult)
 
@@ -182,10 +182,10 @@ class Reading:
 
         Args:
             name: the prompt's name.
-            arguments: values by name; what is not text is sent as JSON.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
+            arguments: values by name; a value that is not text is sent as JSON.
+            timeout: seconds for the call, including repeated requests; by default the client's.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the client's callback.
             meta: members of `_meta` in the request.
         """
         texts = {key: as_text(name, value) for key, value in (arguments or {}).items()}
@@ -208,7 +208,7 @@ class Reading:
             reference: the prompt's name, the template's URI, or a reference to either.
             argument: the argument's name.
             value: what the user has typed so far.
-            context: arguments that have their values already.
+            context: values of arguments that are filled in already.
         """
         if isinstance(reference, str):
             reference = (

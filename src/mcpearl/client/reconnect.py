@@ -1,4 +1,4 @@
-"""How a client comes back after its connection was lost: when it tries again, and how often."""
+"""How a client reconnects after its connection was lost: when it tries again, and how often."""
 
 from mcpearl.client.targets import Target
 from mcpearl.runtime.backoff import Backoff
@@ -11,10 +11,10 @@ class Reconnect(Backoff, frozen=True, kw_only=True):
 
     Args:
         delays: seconds before each attempt; the last delay applies to every later attempt.
-        jitter: share by which a delay may differ from its figure, either way, so that clients do
-            not all come back at the same moment.
+        jitter: fraction by which a delay may be shorter or longer, so that clients do not all come
+            back at the same moment.
         settled_after: seconds a connection has to last before the delays start again from the
-            first one; None is as long as the current delay.
+            first one; None for as long as the current delay.
         max_attempts: attempts in a row that may fail before the client gives up; None to never
             give up.
     """
@@ -29,7 +29,7 @@ class Reconnect(Backoff, frozen=True, kw_only=True):
 
 
 def policy_for(target: Target, wanted: bool | Reconnect | None) -> Reconnect | None:
-    """Return how to reconnect to a target; None when a lost connection is the end.
+    """Return how to reconnect to a target; None to not reconnect.
 
     Args:
         target: what the client connects to.

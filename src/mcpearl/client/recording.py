@@ -19,8 +19,8 @@ class RecordedConnection(ClientConnection):
     """A connection whose requests are recorded.
 
     Args:
-        recorder: Records them.
-        *rest: What the connection is made of.
+        recorder: Records the requests.
+        *rest: As for `ClientConnection`.
     """
 
     def __init__(self, recorder: "Recorder", *rest: Any) -> None:

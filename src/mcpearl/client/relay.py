@@ -1,7 +1,7 @@
-"""Requests that a client makes on behalf of another one: params and results pass undecoded.
+"""Requests that a client makes on behalf of another client: params and results pass undecoded.
 
-A gateway uses this. Unlike the calls of an application, what may have run is never sent again, whatever
-the tool says about itself: only the original caller can know.
+A gateway uses this. Unlike a call of the application, a request that may have run is never sent again,
+whatever the tool's hints say: only the original caller can decide that.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from mcpearl.protocol.errors import ConnectionLost
 
 
 class Relay:
-    """The way for requests of others through one client.
+    """Sends requests of other clients through one client.
 
     Args:
-        link: The client's way to its server.
-        timeout: Seconds for a request without news of it.
+        link: The client's link to its server.
+        timeout: Seconds for a request; progress restarts them.
         max_timeout: Seconds for a request in all.
         patience: Seconds a request waits for a connection that is being restored.
     """
@@ -38,7 +38,8 @@ class Relay:
             request: The request.
 
         Raises:
-            ConnectionLost: The connection was lost, or is not there; `maybe_executed` says which.
+            ConnectionLost: The connection was lost, or there was none; `maybe_executed` says whether
+                the request may have run.
         """
         connection = self._link.connection
         if connection is None:

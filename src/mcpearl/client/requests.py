@@ -1,8 +1,8 @@
-"""Calls of a client: sent in rounds while the server has questions, and again after a lost connection.
+"""A client's calls: sent in rounds while the server has questions, and again after a lost connection.
 
 A request that certainly did not reach the server is sent when the connection is back. A request that
-may have run is sent again only where that does no harm; otherwise the caller gets the error, which
-says that it may have run. All of it happens within the time of the call.
+may have run is sent again only if that does no harm; otherwise the caller gets the error, which says
+that it may have run. All of this happens within the call's timeout.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from mcpearl.types.tools import CallToolRequestParams
 
 R = TypeVar("R", bound=Result)
 
-# Asking these twice is the same as asking once. Of tools, the server says so itself.
+# Sending these twice has the effect of sending them once. For tools, the server's hints say so.
 REPEATABLE = frozenset(
     {
         "completion/complete",
@@ -62,15 +62,15 @@ REPEATABLE = frozenset(
         "tools/list",
     }
 )
-# Before a round in which the server only asked to be called again.
+# Delays before a round for which the server asked without having a question.
 BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
 
 
 class ClientCall(msgspec.Struct, Generic[R], eq=False):
-    """One call of the application: what is asked, and the time for everything that is done for it.
+    """One call of the application: its request, and the time for everything that is done for it.
 
-    The time runs from the first request on. Progress moves its end, up to the maximum. It stands
-    still while a request waits for authorization, and while the application answers a question.
+    The time starts with the first request. Progress moves its end, up to the maximum. The time stops
+    while a request waits for authorization, and while the application answers a question.
     """
 
     method: str
@@ -85,18 +85,21 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
     rounds: int = 0
     """How often the server asked for another round."""
     sent: list[PendingRequest] = []
-    """Entries of the requests sent; the deadline of the last one is the call's."""
+    """The requests sent; the deadline of the last one is the call's."""
     expires: tuple[float, float] | None = None
-    """The deadlines before anything is sent, and after a request was held."""
+    """The deadlines while no request is sent: at first, and after the time was stopped."""
     may_have_run: bool = False
     """Whether the server may have worked on this round before its connection was lost."""
     repeats: int = 0
-    """How often this round was sent again on a connection that stands."""
+    """How often this round was sent again on a connection that is still open."""
     resolves: bool = True
     """Whether a result of an extension's type is resolved; otherwise the call returns it as it is."""
 
     def deadlines(self, now: float) -> tuple[float, float]:
-        """Return when the call expires, and when at the latest; the time starts if it does not run."""
+        """Return when the call expires without progress, and when in any case; start its time if needed.
+
+        Both are times of the event loop.
+        """
         if self.sent:
             entry = self.sent[-1]
             del self.sent[:-1]
@@ -109,18 +112,18 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
         return self.expires
 
     def time_left(self, now: float) -> tuple[float, float]:
-        """Return the seconds until the call expires, and until it does at the latest."""
+        """Return the seconds until the call expires without progress, and until it does in any case."""
         deadline, latest = self.deadlines(now)
         return deadline - now, latest - now
 
     def resume(self, now: float, left: tuple[float, float]) -> None:
-        """Let the time run on, with what was left of it when the application was asked."""
+        """Start the time again, with what was left of it when the application was asked."""
         self.sent.clear()
         self.expires = now + left[0], now + left[1]
 
 
 class Requests:
-    """How one client's calls become results."""
+    """Runs the calls of one client."""
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class Requests:
         self._callbacks = callbacks
         self._tools = tools
         self._learn = learn  # lists the tools until a deadline, so that one of them is known
-        self._claimed = claimed  # makes the result of one that an extension claims
+        self._claimed = claimed  # resolves a result that an extension claims
         self._timeout = timeout
         self._max_timeout = max_timeout
         self._max_rounds = max_rounds
@@ -164,8 +167,8 @@ class Requests:
     ) -> ClientCall[R]:
         """Return a call that may take several rounds, for `run`.
 
-        Without a time of its own, progress extends it up to the client's maximum; a `timeout` is its
-        deadline, unless there is a `max_timeout` up to which progress extends it.
+        Without a `timeout` the client's defaults apply, and progress extends the call up to the
+        maximum. A `timeout` alone is final; with a `max_timeout`, progress extends it up to that.
         """
         if timeout is None:
             timeout = self._timeout
@@ -200,7 +203,7 @@ class Requests:
                 connection = await self._recover(call, connection, lost)
                 continue
             except RequestTimeout as error:
-                if error.seconds < call.timeout:  # what was left for the last attempt
+                if error.seconds < call.timeout:  # only the time left for the last attempt
                     raise RequestTimeout(call.method, call.timeout) from None
                 raise
             if type(result) is call.kind:
@@ -211,14 +214,14 @@ class Requests:
             connection = self._link.connection or await self._ready(call)
 
     async def _resolve(self, call: ClientCall[R], result: R) -> R:
-        """Have an extension make the result of what its own type of result stands for."""
+        """Have an extension turn a result of its own type into the result of the call."""
         if not call.resolves:
             return result
         deadline = call.deadlines(asyncio.get_running_loop().time())[1]
         asked = ExtensionResult(method=call.method, params=call.params, deadline=deadline)
         resolved = await self._claimed(asked, result)
         if type(resolved) in call.kind.__bases__ and type(resolved) is not Result:
-            # The specification's type, of which the client has one with more to it.
+            # The specification's type, while the call wants the client's subclass of it.
             resolved = convert(call.kind, to_builtins(resolved))
         if not isinstance(resolved, call.kind):
             raise InvalidResult(
@@ -228,7 +231,7 @@ class Requests:
         return resolved
 
     async def _prepare_round(self, call: ClientCall[R], asked: InputRequiredResult) -> None:
-        """Answer the server's questions, or wait a while if it has none."""
+        """Answer the server's questions for the next round, or wait a while if it has none."""
         if not call.in_rounds:
             raise InvalidResult(
                 f"`{call.method}` was answered `input_required`, which it may not be"
@@ -252,7 +255,7 @@ class Requests:
         call.params = replace(params, input_responses=answers, request_state=asked.request_state)
 
     async def _pause_between_rounds(self, call: ClientCall[R]) -> None:
-        """Wait before calling again a server that only asked for that."""
+        """Wait before the next round, for which the server asked without having a question."""
         now = asyncio.get_running_loop().time()
         delay = BETWEEN_ROUNDS.delay(call.rounds)
         if now + delay >= call.deadlines(now)[0]:
@@ -277,7 +280,7 @@ class Requests:
         return {key: to_builtins(task.result()) for key, task in work.items()}
 
     def need(self, method: str) -> None:
-        """Refuse a method the server did not announce, before anything is sent."""
+        """Raise if a method needs a capability that the server did not announce."""
         needed = SERVER_NEEDS.get(method)
         if needed is None or needed in self._link.offered:
             return
@@ -325,7 +328,7 @@ class Requests:
         return await self._link.ready(deadline)
 
     async def _pause(self, call: ClientCall[R], deadline: float, lost: ConnectionLost) -> None:
-        """Wait before asking again on a connection that stands, where only the exchange broke."""
+        """Wait before a call whose exchange broke is sent again on a connection that is still open."""
         assert self._link.reconnect is not None
         delay = self._link.reconnect.delay(call.repeats)
         call.repeats += 1
@@ -340,7 +343,7 @@ class Requests:
         return call.method in REPEATABLE
 
     async def _justify(self, call: ClientCall[R], deadline: float, lost: ConnectionLost) -> None:
-        """Find out whether a tool may be repeated; a tool that cannot be found may not."""
+        """Raise `lost` unless the call may be repeated; list the tools if that is not known yet."""
         if self._may_repeat(call) is None and isinstance(call.params, CallToolRequestParams):
             await self._learn(call.params.name, deadline)
         if not self._may_repeat(call):

@@ -1,7 +1,7 @@
 """Changes on a modern server as a stream: one `subscriptions/listen` request.
 
-The stream outlives its connection. After a reconnect the client opens it on the new connection; when
-only the stream breaks, as over HTTP, it opens itself again.
+The stream outlives its connection. After a reconnect the client opens it on the new connection; if
+only the stream breaks, which happens over HTTP, it opens itself again.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Subscription:
     ...         print(notice.method)
 
     Args:
-        link: the client's way to its server.
+        link: the client's link to its server.
         streams: the client's open streams, which are opened again after a reconnect.
         wanted: what the server is asked to announce.
         timeout: seconds in which the server has to acknowledge the subscription.
@@ -77,7 +77,7 @@ class Subscription:
 
     @property
     def node_state(self) -> State:
-        """How it stands, in the client's tree."""
+        """The state of the stream, for the client's tree."""
         if self.ended:
             return "ended" if self._failure is None else "failed"
         return "waiting" if self._entry is None else "running"
@@ -156,11 +156,11 @@ class Subscription:
         entry: PendingRequest,
         end: "asyncio.Future[msgspec.Raw]",
     ) -> None:
-        """Take the end of the request: of the stream, or only of this opening of it."""
+        """Handle the end of the request: end the stream, or have it opened again."""
         failure = None if end.cancelled() else end.exception()
         assert self._acknowledged is not None
         if self._entry is not entry or not self._acknowledged.done():
-            return  # an earlier one, or one that never began, which `open_on` reports
+            return  # an earlier request, or one not acknowledged, which `open_on` reports
         self._leave()
         if not self._comes_back(failure):
             self.fail(failure)
@@ -170,11 +170,11 @@ class Subscription:
     def _comes_back(self, failure: BaseException | None) -> bool:
         if self._link.reconnect is None:
             return False
-        # A stream that is read ends where the server ends it. A subscription to a URI goes on.
+        # A stream that is read ends when the server ends it. A subscription to a URI goes on.
         return isinstance(failure, ConnectionLost) or (failure is None and not self._read)
 
     async def _come_back(self) -> None:
-        """Open the stream again on a connection that stands."""
+        """Open the stream again: it broke, but its connection did not."""
         assert self._link.reconnect is not None
         retries = Retries(self._link.reconnect)
         try:
@@ -248,7 +248,7 @@ class Subscription:
 
 
 def not_modern(version: str) -> McpError:
-    """Make the error of listening on a server that has no such streams."""
+    """Make the error for listening on a server that has no such streams."""
     return McpError(
         -32601,
         f"`subscriptions/listen` is not part of protocol version {version}; "

@@ -1,7 +1,7 @@
-"""What a client is subscribed to: resources by URI, in either era, and streams of changes.
+"""A client's subscriptions: to resources by URI, in either era, and to streams of changes.
 
-It owns what has to be there again after a reconnect. Each new connection is subscribed anew, in the
-way of the era the server turns out to belong to.
+After a reconnect they are made again on the new connection, in the way of the era that the server
+then turns out to belong to.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class ClientSubscriptions:
         return Subscription(self._link, self._streams, wanted, self._timeout, read=read)
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return how each stream of changes stands, for the client's tree."""
+        """Return the state of each stream of changes, for the client's tree."""
         return tuple(
             Node(name=f"subscription {number}", state=stream.node_state)
             for number, stream in enumerate(self._streams, 1)
@@ -76,7 +76,7 @@ class ClientSubscriptions:
     # After a reconnect
 
     async def restore_in_session(self, connection: ClientConnection) -> None:
-        """Subscribe in a new legacy session. Streams end: the server was a modern one before."""
+        """Subscribe in a new legacy session; end the streams that were open at a modern server."""
         await self._all(list(self._uris), lambda uri: self._subscribe_on(connection, uri))
         await self._open_all_on(connection)
 

@@ -1,4 +1,4 @@
-"""From what names a server to a way of reaching it: an object, a file, a command or an address."""
+"""Finds out how to reach the server that an object, a file, a command or an address names."""
 
 import shlex
 import sys
@@ -42,7 +42,7 @@ class InProcessServer(Protocol):
 
 
 # Caches can be shared by the clients of a process, and tell servers apart by identity. An object's
-# `id` would do, but it is used again once the object is gone; so servers are numbered, process-wide.
+# `id` is reused once the object is gone, so servers are numbered, for the whole process.
 _numbers = count(1)
 _numbered: "WeakKeyDictionary[InProcessServer, int]" = WeakKeyDictionary()
 
@@ -57,16 +57,16 @@ class ReachOptions(NamedTuple):
     headers: Mapping[str, str] | None = None
     """Headers of every HTTP request, and of the handshake of a WebSocket."""
     tls: Tls | SSLContext | None = None
-    """Certificates to trust and to show; by default the system's roots, and none."""
+    """Certificates to trust and to present; by default the system's roots, and no certificate."""
     framing: str = "newline"
     """How messages are separated on a byte stream: `newline` or `content-length`."""
     proxy: str | None = None
     """The `http://` address of a proxy to HTTP servers and their authorization servers; None for
     the one that environment variables name."""
     http2: bool | None = None
-    """Whether HTTP/2 is spoken: never, always, or (None) where an HTTP server chooses it."""
+    """Whether to speak HTTP/2: False for never, True for always, None to let the server choose."""
     keepalive: Keepalive | None = None
-    """When a silent server is pinged, for wires that have pings of their own."""
+    """When a silent server is pinged, for transports that have pings of their own."""
     auth: Any = None
     """What authorizes requests; see `mcpearl.auth`."""
 
@@ -79,17 +79,17 @@ class Target(NamedTuple):
     identity: str
     """For caches: the same for two targets only when they are the same server."""
     restartable: bool = False
-    """Whether the client comes back by itself, and what it learned of the server stays true."""
+    """Whether the client reconnects by default, and what it learned about the server stays true."""
     transport: Callable[[Limits], Transport] | None = None
     server: InProcessServer | None = None
     reopens: bool = True
     """Whether another connection is possible after one is lost."""
     tap: Callable[[Transport], Transport] | None = None
-    """Put around each transport, to see what passes."""
+    """Wraps each transport, to see what passes."""
 
 
 class Tapped(NamedTuple):
-    """Whatever a client can be made for, with something put around its transports."""
+    """A target of a client, with a function that wraps its transports."""
 
     target: Any
     tap: Callable[[Transport], Transport]
@@ -106,7 +106,7 @@ Reachable = (
     | Target
     | Tapped
 )
-"""What a client can be made for."""
+"""What a client accepts as its target."""
 
 
 def find_target(target: Any, options: ReachOptions) -> Target:
@@ -165,7 +165,7 @@ def _check_auth(target: Any) -> None:
 
 
 def _authorizer(url: str, options: ReachOptions) -> "Authorizer | None":
-    """Return what authorizes requests to an http:// or https:// address."""
+    """Return the authorizer of requests to an http:// or https:// address, if there is one."""
     if options.auth is None:
         return None
     from mcpearl.auth.client.choose import authorizer_for
@@ -243,7 +243,7 @@ def _websocket(url: str, options: ReachOptions) -> Target:
         host = None
     if not host or "#" in url:
         raise ValueError(f"cannot connect to {url!r}: it is not the address of a WebSocket")
-    # The handshake is an HTTP request and authorized as such: one login is good for both.
+    # The handshake is an HTTP request and authorized like one: a login works for both.
     authorizer = _authorizer(url.replace("ws", "http", 1), options)
 
     def start(limits: Limits) -> Transport:
@@ -318,7 +318,7 @@ def _words(command: str) -> list[str]:
 
 
 def _configured(entry: ServerEntry, options: ReachOptions) -> Target:
-    """Find out how to reach the server of a host's entry; options of the client go first."""
+    """Find out how to reach the server of a host's entry; options of the client override the entry."""
     if entry.disabled:
         raise ConfigError(f"a server's configuration (`{entry.name}`) is disabled in it")
     try:
@@ -331,7 +331,7 @@ def _configured(entry: ServerEntry, options: ReachOptions) -> Target:
 
 
 def _parts(entry: ServerEntry, options: ReachOptions) -> tuple[Any, ReachOptions]:
-    """Return what an entry leads to, and how."""
+    """Return the target of an entry, and the options to reach it with."""
     if entry.command is not None:
         env = {**entry.env, **(options.env or {})}
         return entry.command, options._replace(env=env, cwd=options.cwd or entry.cwd)

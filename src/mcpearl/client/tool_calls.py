@@ -1,9 +1,9 @@
-"""Calling tools: results are checked against output schemas, which takes a list of the tools.
+"""Calls tools and checks their results against output schemas, for which the tools must be listed.
 
 The tools are listed when a called tool is not known, and when a server refuses the headers of a call
-because the tool wants others by now. Listing is a courtesy: it gets what is left of the call's time,
-is bounded, and when it fails the result is handed over unchecked. A server that announces changes
-all the time, or cannot list, is asked less and less often.
+because the tool needs others now. Listing is optional: it is bounded, uses what is left of the call's
+time, and if it fails the result is returned unchecked. A server that announces changes all the time,
+or cannot list, is asked less and less often.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _AFTER_FAILURE = Backoff(delays=(1.0, 2.0, 5.0, 10.0, 30.0, 60.0), settled_after
 
 
 class ToolCalls:
-    """How one client calls tools."""
+    """Calls tools for one client."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ToolCalls:
         self._requests = requests
         self._known = known
         self._cache = cache
-        self._list_page = list_page  # gets a page of the tools, and notes what it says
+        self._list_page = list_page  # gets a page of the tools, and remembers them
         self._validate = validate
         self._tasks = tasks
         self.tasks_offered = False
@@ -84,7 +84,7 @@ class ToolCalls:
                 raise await self._explained(name, call, error) from None
             if error.code != HEADER_MISMATCH:
                 raise
-            self._cache.clear("tools/list")  # the tool wants other headers than when it was listed
+            self._cache.clear("tools/list")  # the tool needs other headers than when it was listed
             if not await self._list(name, _deadline(call)):
                 raise
             result = await self._requests.run(call)
@@ -92,14 +92,14 @@ class ToolCalls:
             await self.learn(name, _deadline(call))
             self._known.check(name, result)
         if returns is None:
-            if not self._validate:  # the check has done it otherwise
+            if not self._validate:  # otherwise the check has set the reader
                 result.read_with(self._known.reader(name))
         elif not result.is_error:
             result.read_as(returns, name, wrapped=self._known.is_wrapped(name))
         return result
 
     async def _only_as_task(self, name: str, call: ClientCall[Any]) -> bool:
-        """Whether a tool of a legacy server has to be called as a task, which its list tells."""
+        """Whether a tool of a legacy server has to be called as a task, according to its list."""
         if not self._known.knows(name):
             await self.learn(name, _deadline(call))
         return self._known.task_support(name) == "required"
@@ -118,15 +118,15 @@ class ToolCalls:
         return McpError(error.code, f"{error.message}; did you mean {meant}?", error.data)
 
     async def learn(self, name: str, deadline: float) -> None:
-        """List the tools until `deadline`, to know what one of them promises."""
+        """List the tools before `deadline`, so that the output schema and hints of one are known."""
         while await self._list(name, deadline):
             if self._listed_as == self._known.generation:
                 self._known.settle(name)
                 return
-            # The server announced a change meanwhile: that the tool was not in that list says nothing.
+            # The server announced a change meanwhile: that list says nothing about the tool.
 
     async def _list(self, name: str, deadline: float) -> bool:
-        """List all tools; whether that succeeded before `deadline`."""
+        """List all tools; return whether that succeeded before `deadline`."""
         before = self._listed
         began = False
         try:
@@ -172,7 +172,7 @@ class _ListingPace:
         self._not_before = -inf
 
     def may_list(self) -> bool:
-        """Whether the time has come."""
+        """Whether the tools may be listed now."""
         return asyncio.get_running_loop().time() >= self._not_before
 
     def listed(self) -> None:

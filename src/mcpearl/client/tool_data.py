@@ -1,8 +1,9 @@
 """Structured content as Python objects, typed by an output schema.
 
 An object with known members becomes an object with attributes, and text with a format (`date-time`,
-`date`, `uuid`, …) the type for it. What a schema says beyond that is left as it came. A schema is a
-stranger's: how much of it is looked at is bounded, and what cannot be converted is returned plain.
+`date`, `uuid`, …) becomes a value of the matching type. Everything else stays plain JSON. The schema
+comes from an untrusted server: only a bounded part of it is read, and a value that cannot be converted
+is returned as it came.
 """
 
 import datetime
@@ -38,7 +39,7 @@ def is_wrapped(schema: Any) -> bool:
 
 
 def reader_by_schema(schema: dict[str, Any]) -> Callable[[Any], Any]:
-    """Return what makes `data` of structured content with this output schema."""
+    """Return the function that makes `data` of structured content with this output schema."""
     inner = schema
     wrapped = is_wrapped(schema)
     if wrapped:
@@ -57,12 +58,12 @@ def reader_by_schema(schema: dict[str, Any]) -> Callable[[Any], Any]:
 
 
 class _Types:
-    """Makes Python types of the schemas of one document."""
+    """Makes Python types from the schemas of one document."""
 
     def __init__(self, defs: Any) -> None:
         self._defs = defs if isinstance(defs, dict) else {}
         self._parts = 0
-        self._open: set[str] = set()  # definitions being looked at: recursive ones stay plain
+        self._open: set[str] = set()  # definitions being read: recursive ones stay plain
 
     def of(self, schema: Any) -> Any:
         """Return the type for a schema; `Any` where it says nothing that matters here."""

@@ -32,9 +32,9 @@ class TypedToolResult(CallToolResult, Generic[T], kw_only=True, dict=True):
     def data(self) -> T:
         """The structured content as Python objects; None if there is none.
 
-        A value that the server put under `result`, since structured content is an object, is taken
-        out. With `returns=`, it is of that type; else objects have attributes as the output schema
-        names them.
+        A server puts a value that is not an object under `result`; here it is taken out again. With
+        `returns=`, `data` is of that type; otherwise objects have the attributes that the output
+        schema names.
         """
         members = self.__dict__
         if "data" not in members:
@@ -45,10 +45,10 @@ class TypedToolResult(CallToolResult, Generic[T], kw_only=True, dict=True):
         return data
 
     def read_with(self, reader: Reader | None) -> None:
-        """Have `data` made by a function, when it is asked for.
+        """Set the function that makes `data` when it is first read.
 
         Args:
-            reader: called with the structured content; None to leave it as it is.
+            reader: called with the structured content; None to return that as it is.
         """
         self.__dict__["reader"] = reader
 
@@ -58,7 +58,7 @@ class TypedToolResult(CallToolResult, Generic[T], kw_only=True, dict=True):
         Args:
             kind: The type.
             name: The tool, for the error.
-            wrapped: Whether the server says that the value is under `result`.
+            wrapped: Whether the output schema says that the value is under `result`.
         """
         read = _reader_of(kind)
         for value in _candidates(self, wrapped):
@@ -72,9 +72,9 @@ class TypedToolResult(CallToolResult, Generic[T], kw_only=True, dict=True):
 
 
 def _candidates(result: CallToolResult, wrapped: bool) -> list[Any]:
-    """Return where the value of a result may be, the likeliest place last."""
+    """Return what may be the value of a result, in the order of trying."""
     content = result.structured_content
-    if content is None:  # an old server, which has the value as text only
+    if content is None:  # an old server, which sends the value as text only
         text = result.text
         try:
             return [text, msgspec.json.decode(text)]
@@ -83,7 +83,7 @@ def _candidates(result: CallToolResult, wrapped: bool) -> list[Any]:
     inner = isinstance(content, dict) and content.keys() == {"result"}
     if wrapped and inner:
         return [content["result"]]
-    # The official SDK does not say that it puts values under `result`.
+    # The official SDK puts values under `result` without saying so in the schema.
     return [content["result"], content] if inner else [content]
 
 

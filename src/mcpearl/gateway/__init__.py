@@ -1,1 +1,1 @@
-"""Many servers behind one endpoint, whatever eras both sides speak: each is a part of a server."""
+"""Many servers behind one endpoint: each is a part of a server, whichever era either side speaks."""

@@ -1,8 +1,8 @@
 """Parked calls in other processes of the same gateway.
 
-A retry may land at another worker than the one that has its call. What it brings goes there on the bus,
-and what comes of it comes back. A bus carries short messages and may lose some. So messages are cut into
-pieces, each is sent again until it is acknowledged, and a piece that comes twice counts once.
+A retry may reach another worker than the one that has its call. Its answers go to that worker on the
+bus, and the outcome comes back. A bus carries short messages and may lose some. So messages are cut into
+pieces, each is sent again until it is acknowledged, and a piece that arrives twice counts once.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.gateway")
 _PIECE = 48_000  # bytes of a message's body on the bus
 _MAX_SIZE = 16 << 20  # bytes of one message
-_MAX_ARRIVING = 256  # messages that have not arrived whole
-_MAX_TAKEN = 4096  # messages that are remembered, so that they are not taken twice
+_MAX_ARRIVING = 256  # messages of which some pieces have not arrived
+_MAX_TAKEN = 4096  # messages that are remembered, so that none is handled twice
 _PATIENCE, _TRIES = 1.0, 10  # seconds for an acknowledgement, and how often a piece is sent
 
 
@@ -35,9 +35,9 @@ class _Piece(Struct, array_like=True):
 
     ticket: str
     sender: str
-    """The process to answer to."""
+    """The process that gets the answer."""
     kind: str
-    """`go_on` and `stop` ask; `result`, `asked` and `error` answer; `taken` acknowledges."""
+    """Requests: `go_on`, `stop`. Answers: `result`, `asked`, `error`. Acknowledgement: `taken`."""
     number: int
     count: int
     body: bytes
@@ -59,10 +59,10 @@ _decode = msgspec.msgpack.Decoder(_Piece).decode
 
 
 class Away:
-    """One process's way to the parked calls of the others.
+    """Continues calls that are parked in other processes, and calls parked here for other processes.
 
     Args:
-        upstream: The upstream, with the calls that are parked here.
+        upstream: The upstream, with the calls that are parked in this process.
         bus: Connects the processes.
     """
 
@@ -80,7 +80,7 @@ class Away:
         return f"gateway/{self._upstream.name}/{home}"
 
     async def close(self) -> None:
-        """Leave the bus, and end what is done for other processes."""
+        """Leave the bus, and cancel the work for other processes."""
         self._leave()
         work = list(self._working.values())
         for task in work:
@@ -93,7 +93,7 @@ class Away:
     async def go_on(
         self, call: str, home: str, answers: dict[str, dict[str, Any]]
     ) -> Raw | dict[str, InputRequest]:
-        """Have another process go on with a call; return what came of it, as `ParkedCall.outcome`."""
+        """Have another process continue a call; return its outcome, as `ParkedCall.outcome` does."""
         ticket = clock.token(12)
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         try:
@@ -117,7 +117,7 @@ class Away:
     # The bus
 
     async def _send(self, home: str, ticket: str, kind: str, body: bytes) -> None:
-        """Send a message piece by piece; raises `TimeoutError` if the other process does not take it."""
+        """Send a message piece by piece; raise `TimeoutError` if a piece is not acknowledged."""
         if len(body) > _MAX_SIZE:
             kind = "error"
             body = _encode(_AwayFailure(INTERNAL_ERROR, "too large to pass between processes"))
@@ -183,7 +183,7 @@ class Away:
                 future.set_result((piece.kind, body))
 
     def _whole(self, piece: _Piece, key: str) -> bytes | None:
-        """Collect the pieces of a message; return it when the last has come."""
+        """Collect the pieces of a message; return the message when it is complete, None before."""
         if piece.count == 1:
             return piece.body
         if piece.count > _MAX_SIZE // _PIECE + 1 or not 0 <= piece.number < piece.count:

@@ -1,4 +1,4 @@
-"""One server on another wire: a remote one on stdio, a process over HTTP, under its own names."""
+"""One server on another transport: a remote server on stdio, or a process over HTTP. Names stay."""
 
 from typing import Any
 
@@ -12,26 +12,26 @@ _NAME = "bridge"
 
 
 def bridge(target: Any, *, auth: Any = None, upstreams: UpstreamSettings | None = None) -> Gateway:
-    """Return a server that passes everything on to another one; serve it on the wire that is needed.
+    """Return a server that forwards everything to another one; serve it on the transport you need.
 
-    >>> bridge("https://example.com/mcp", auth="oauth").run()         # for a host that knows only stdio
+    >>> bridge("https://example.com/mcp", auth="oauth").run()         # for a host that has only stdio
     >>> bridge(["npx", "server-filesystem", "."]).run("http", port=8000)
 
     Names of tools and prompts stay as they are.
 
     Args:
-        target: What a `Client` takes: a URL, the path of a file, a command as a list, an entry of a
-            host's configuration.
+        target: A target that `Client` accepts: a URL, the path of a file, a command as a list, or an
+            entry of a host's configuration.
         auth: How to log in to a server at a URL, as for `Client`.
         upstreams: Timeouts and limits.
 
     Raises:
-        TypeError, ValueError, OSError: The target is nothing that a client can be made for.
+        TypeError, ValueError, OSError: No client can be made for the target.
     """
     entry = target
     if not isinstance(entry, ServerEntry):
         entry = read_entry(_NAME, target, surroundings())
-    find_target(entry, ReachOptions(auth=auth))  # refuses now what could never be reached
+    find_target(entry, ReachOptions(auth=auth))  # raises now if no client could be made for it
     config = HostConfig(source=_NAME, entries={entry.name: entry})
     return Gateway(
         config,

@@ -1,4 +1,4 @@
-"""What answers the calls for an upstream: lists from what is kept, everything else by forwarding."""
+"""Answers the calls for an upstream: lists from what is kept, everything else by forwarding."""
 
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _ROOTS_CHANGED = "notifications/roots/list_changed"
 _NO_SCOPES: frozenset[str] = frozenset()
-_PAGE = 1000  # entries of a page of an upstream's list, which the gateway cuts into its own
+_PAGE = 1000  # entries of one page of an upstream's list; the gateway makes its own pages of them
 _LISTS: dict[str, tuple[Any, type[Any], str, str]] = {
     "tools/list": ("tools", ListToolsResult, "tools", "name"),
     "prompts/list": ("prompts", ListPromptsResult, "prompts", "name"),
@@ -66,10 +66,10 @@ class UpstreamDispatcher:
         self.mirrored: Mapping[str, Mapping[Path, str]] = {}
         """The parameters that the upstream's tools mirror into HTTP headers."""
 
-    # What it is asked
+    # What it offers
 
     def capabilities(self) -> ServerCapabilities:
-        """Return what the upstream can do; everything until it was connected to."""
+        """Return the upstream's capabilities; all of them before the first connection."""
         known = self._upstream.capabilities
         if known is not None:
             return known
@@ -91,7 +91,7 @@ class UpstreamDispatcher:
         return {}
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Return no scopes: what callers need is the gateway's to say."""
+        """Return no scopes: the gateway decides which ones callers need."""
         return _NO_SCOPES
 
     def all_scopes(self) -> frozenset[str]:
@@ -193,7 +193,7 @@ class UpstreamDispatcher:
         return Result()
 
     async def _unsubscribe(self, call: Call, ctx: Context) -> Result:
-        # What clients share ends later, when no client is left to hear it (`shared_subscriptions`).
+        # A shared subscription ends later, when no client follows the resource (`shared_subscriptions`).
         uri = call.params.uri
         peer_of(ctx).unsubscribe(uri)
         leg = self._upstream.known_leg(call.caller.session)
@@ -220,7 +220,7 @@ class UpstreamDispatcher:
             raise McpError(INTERNAL_ERROR, f"`{self._upstream.name}`: {error}") from None
 
     async def follow(self, uri: str, ctx: Context) -> None:
-        """Have the upstream announce changes of a resource."""
+        """Subscribe to changes of a resource at the upstream."""
         upstream = self._upstream
         if upstream.is_modern is None:
             await upstream.until_known()
@@ -241,7 +241,7 @@ class UpstreamDispatcher:
         raise TypeError(f"resource `{uri}` asks the client for input, so no handler can read it")
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
-        """Tell the upstream of a client's roots, where it has a session with that client."""
+        """Notify the upstream that a client's roots changed, if that client has a session with it."""
         if notice.method == _ROOTS_CHANGED and caller is not None:
             leg = self._upstream.known_leg(caller.session)
             if leg is not None:
@@ -249,7 +249,7 @@ class UpstreamDispatcher:
 
 
 def _renew(listing: Registered[Any], items: list[Any], key: str) -> None:
-    """Put items into a listing; those that stay keep their place."""
+    """Replace the items of a listing; items that stay keep their position."""
     found = {getattr(item, key): item for item in items}
     for gone in listing.keys_but(found):
         listing.remove(gone)
@@ -258,9 +258,9 @@ def _renew(listing: Registered[Any], items: list[Any], key: str) -> None:
 
 
 def _has_extensions(capabilities: ServerCapabilities | None) -> bool:
-    """Whether a modern upstream may have methods that the specification does not have.
+    """Whether a modern upstream may have methods that the specification does not define.
 
-    One of the legacy era announces extensions only to clients that name them.
+    A legacy upstream announces extensions only to clients that declare them.
     """
     if capabilities is None:
         return False

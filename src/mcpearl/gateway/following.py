@@ -1,7 +1,7 @@
-"""Which resources the clients without sessions follow at an upstream that keeps state for each tenant.
+"""The resources that clients without sessions follow at an upstream that keeps state for each tenant.
 
-A `subscriptions/listen` is heard by the tenant's own sessions with the upstream, all of which are
-subscribed, and what they hear goes to the listening calls of that tenant only.
+For a `subscriptions/listen` call, all sessions that the tenant has with the upstream are subscribed.
+Changes announced in those sessions go only to the listening calls of that tenant.
 """
 
 from collections.abc import Hashable
@@ -18,24 +18,24 @@ from mcpearl.server.peer import Peer
 from mcpearl.server.subscriptions import RESOURCE_UPDATED
 from mcpearl.types.base import encode
 
-_FEWEST = 64  # resources of a tenant from which on they are looked through
+_FEWEST = 64  # resources of a tenant before they are first searched for ones that no call follows
 
 
 class _TenantResources(dict[str, dict[Call, tuple[Peer, str]]]):
     """The listening calls of one tenant, by the resources they follow."""
 
     look_at = _FEWEST
-    """How many resources there are when they are looked through next."""
+    """The number of resources at which they are searched next."""
 
 
 class Following:
-    """The followed resources of all tenants. Calls that ended are forgotten when they are met."""
+    """The followed resources of all tenants. Ended calls are removed when they are come across."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, _TenantResources] = {}
 
     def add(self, tenant: Hashable, uri: str, ctx: Context) -> list[str]:
-        """Note that a listening call follows a resource; return those that no call follows any more.
+        """Note that a listening call follows a resource; return resources that no call follows any more.
 
         Args:
             tenant: The tenant.
@@ -47,7 +47,7 @@ class Following:
         known = self._calls.get(tenant)
         if known is None:
             known = self._calls[tenant] = _TenantResources()
-        self._live(known, uri)  # forgets those that ended
+        self._live(known, uri)  # removes calls that ended
         known.setdefault(uri, {})[call_of(ctx)] = (peer, spelled)
         if len(known) <= known.look_at:
             return []
@@ -75,7 +75,7 @@ class Following:
         return calls
 
     def updated(self, tenant: Hashable, params: Any) -> None:
-        """Announce a change that a tenant's session has heard of."""
+        """Pass a change that was announced in a tenant's session on to the tenant's listening calls."""
         known = self._calls.get(tenant)
         if known is None:
             return

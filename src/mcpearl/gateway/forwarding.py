@@ -1,6 +1,6 @@
 """A call on its way to an upstream and back, in all four combinations of eras.
 
-|                   | upstream of the legacy era             | modern upstream                          |
+|                   | legacy upstream                        | modern upstream                          |
 |---|---|---|
 | legacy client     | a session of its own; questions are    | questions in results become requests,    |
 |                   | requests                               | and the answers another round            |
@@ -58,15 +58,15 @@ class Forwarding:
     def forward(
         self, call: Call, ctx: Context, core: ServerCore
     ) -> Coroutine[Any, Any, Result | Encoded]:
-        """Answer a call with what the upstream answers.
+        """Forward a call to the upstream, and return its answer.
 
         Args:
             call: The call, with the upstream's names.
             ctx: Its context.
-            core: The gateway's.
+            core: The core of the gateway.
         """
         if call.method == "tools/call" and call.params.task is not None and ctx.task is None:
-            call.params = replace(call.params, task=None)  # what the caller's version does not have
+            call.params = replace(call.params, task=None)  # the caller's version does not have it
         modern = self._upstream.is_modern
         if modern is None:
             return self._forward_later(call, ctx, core)
@@ -125,7 +125,7 @@ class Forwarding:
         return await upstream.shared()
 
     async def _followed(self, client: UpstreamClient, raw: Raw, call: Call, ctx: Context) -> Raw:
-        """Return the result of a call that a modern upstream made a task of."""
+        """Return the result of a call that a modern upstream turned into a task."""
         try:
             return await self._upstream.tasks.at_modern(client, raw, call, ctx)
         except McpError:
@@ -133,7 +133,7 @@ class Forwarding:
         except McpearlError as error:
             raise self._sending.failed(error) from None
 
-    # To an upstream of the legacy era
+    # To a legacy upstream
 
     async def _to_legacy(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         caller, upstream = call.caller, self._upstream
@@ -158,7 +158,7 @@ class Forwarding:
     async def _in_session(
         self, call: Call, ctx: Context, capabilities: ClientCapabilities, *, can_be_asked: bool
     ) -> Raw:
-        """Forward a call of a client that has no session, in a session of its own."""
+        """Forward a call of a client without a session, in a session opened for that client."""
         upstream = self._upstream
         tenant = upstream.tenant_of(call, ctx)
         if not can_be_asked and tenant.key is not None:
@@ -197,7 +197,7 @@ class Forwarding:
 
 
 async def _answers(asked: InputRequiredResult, ctx: Context) -> dict[str, dict[str, Any]] | None:
-    """Ask a client of the legacy era, or that of a task, what a modern upstream wants to know."""
+    """Put a modern upstream's questions to a legacy client, or to the client of a task."""
     if asked.input_requests is None:
         return None
     work = {}
@@ -214,7 +214,7 @@ async def _answers(asked: InputRequiredResult, ctx: Context) -> dict[str, dict[s
 
 
 def _sealed(asked: InputRequiredResult, bound: Binding, core: ServerCore) -> InputRequiredResult:
-    """Return an upstream's questions with its state bound to the caller."""
+    """Return an upstream's questions with its state sealed and bound to the caller."""
     if asked.request_state is None:
         return asked
     state = SealedState(upstream=asked.request_state)
@@ -222,7 +222,7 @@ def _sealed(asked: InputRequiredResult, bound: Binding, core: ServerCore) -> Inp
 
 
 def _for_legacy(params: Any) -> Any:
-    """Return the params of a question with what the legacy era requires beside."""
+    """Return the params of a question, with the members that only the legacy era requires."""
     if isinstance(params, ElicitRequestParams) and params.mode == "url":
         return replace(params, elicitation_id=params.elicitation_id or clock.token(16))
     return params or RequestParams()

@@ -39,34 +39,35 @@ _PROMISED = ServerCapabilities(
     logging={},
 )
 _LONGEST = 10_000  # characters of an upstream's instructions
-_LOOK = 1.0  # seconds between two looks at the file
+_LOOK = 1.0  # seconds between two checks of the file
 
 
 class Gateway(Server):
-    """Many servers behind one: a `Server`, served on any wire, in both eras at once.
+    """Many servers behind one: a `Server`, served on any transport, in both eras at once.
 
     >>> gateway = Gateway("mcp.json")
     >>> gateway.run("http", port=8000)
 
-    The tools of the server `weather` are called `weather__forecast`. An upstream that is down, slow or
-    broken costs its own tools; the others do not notice, and it is tried again.
+    An upstream is one of the servers behind the gateway. The tool `forecast` of the upstream `weather`
+    is called `weather__forecast`. If an upstream is down, slow or broken, only its own tools are missing;
+    the others are not affected, and the gateway keeps trying to connect to it.
 
     Args:
         source: The path or the text of a configuration file (Claude Desktop, Claude Code, VS Code,
-            Cursor), or an object: `{"mcpServers": {…}}`, or servers by name, which can be whatever
-            `Client` takes, such as `{"weather": "https://…", "own": app}`.
+            Cursor), or an object: `{"mcpServers": {…}}`, or servers by name, each any target that
+            `Client` accepts, such as `{"weather": "https://…", "own": app}`.
         name: The gateway's name, which clients show and log.
         version: Its version.
-        upstreams: How upstreams are treated: timeouts, limits, when they are tried again.
+        upstreams: Timeouts and limits for upstreams, and when to reconnect to them.
         access: How the gateway authenticates to upstreams, by name; see `Access`. By default it uses the
-            headers and the environment of the configuration, and passes on nothing of the caller's.
-        rewrite: What is changed of an upstream, by name; see `Rewrite`.
+            headers and the environment of the configuration, and passes on no credentials of the caller.
+        rewrite: Changes to what upstreams offer, by name; see `Rewrite`.
         prefix: Whether an upstream's name is part of the names of its tools and prompts.
-        watch: Whether the file is watched: servers are added, removed and changed with it.
+        watch: Whether to watch the file, and add, remove and change servers with it.
         trusted: Whether the configuration comes from an author who may start programs, reach private
             addresses and use environment variables here. If not, only servers at public https addresses
             are used, and entries with variables are refused.
-        eager: Whether it serves only once every upstream was connected to, or `patience` is over.
+        eager: Whether to wait, before serving, until every upstream is connected or `patience` is over.
         **options: Options of every server: `auth`, `limits`, `middleware`, `state_keys`, and so on.
     """
 
@@ -107,12 +108,12 @@ class Gateway(Server):
 
     @property
     def servers(self) -> dict[str, ServerStatus]:
-        """How each upstream stands, by name, with those that cannot be used and why."""
+        """The status of each upstream by name, including those that cannot be used, with the reason."""
         up = {name: upstream.status for name, upstream in self._upstreams.items()}
         return {**up, **self._unused}
 
     def measure(self) -> "Measuring":
-        """Count calls, connections, bounds and upstreams from now on; call it before serving."""
+        """Measure calls, connections, limits and upstreams from now on; call it before serving."""
         is_new = self.measuring is None
         measuring = super().measure()
         if is_new:
@@ -149,7 +150,7 @@ class Gateway(Server):
         return read_config(source, trusted=self._trusted)
 
     def update(self, config: HostConfig) -> None:
-        """Use another configuration: what stays the same goes on, with its calls.
+        """Use another configuration; upstreams with unchanged entries stay connected, with their calls.
 
         Args:
             config: The configuration, as `read_config` returns it.
@@ -201,7 +202,7 @@ class Gateway(Server):
         self.unmount(name)
 
     async def _watch(self) -> None:
-        """Follow the configuration file."""
+        """Apply the configuration file whenever it changes."""
         assert self._file is not None
         while True:
             await asyncio.sleep(_LOOK)
@@ -219,7 +220,7 @@ class Gateway(Server):
 
 
 def _file_of(source: Any) -> Path | None:
-    """Return the file that a configuration comes from."""
+    """Return the file that a configuration comes from; None if it is text or an object."""
     if isinstance(source, Path):
         return source.expanduser()
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n")[:1] not in ("{", "["):
@@ -228,7 +229,7 @@ def _file_of(source: Any) -> Path | None:
 
 
 def _stamp(file: Path) -> Any:
-    """Return what changes when a file does; None if it is not there."""
+    """Return a value that changes when the file does; None if there is no such file."""
     try:
         found = file.stat()
     except OSError:

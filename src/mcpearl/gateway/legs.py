@@ -1,9 +1,9 @@
-"""Sessions with an upstream that belong to single clients, where the upstream keeps state.
+"""Legs: sessions with an upstream that belong to single clients, since the upstream keeps state in them.
 
 A legacy client has one for as long as its own session lasts. A client without sessions is lent one for
-the time of a call; then it is kept a while for the same tenant (`tenants`), or closed where the client
-cannot be recognized. In a session that is lent to one call, whatever the upstream asks belongs to that
-call; clients that cannot be asked anything use one session for all their calls at once.
+the duration of a call; then it is kept for a while for the same tenant (`tenants`), or closed if the
+client cannot be recognized. In a session that is lent to one call, every question of the upstream belongs
+to that call. Clients that cannot be asked anything use one session for all their calls at once.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
 _PAGE_DONE = "notifications/elicitation/complete"
-BETWEEN_CHANGES = 0.25  # seconds, of an upstream whose lists never stop changing
+BETWEEN_CHANGES = 0.25  # seconds at least between two announcements of changed lists
 LISTS: dict[str, tuple[Kind, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
@@ -51,11 +51,11 @@ class Leg:
         self.client: UpstreamClient
         self.session = session
         self.tenant = tenant
-        """The client without a session that it is for; None for one that does not come back."""
+        """The tenant that the session is for; None for a client that cannot be recognized again."""
         self.owner = owner
-        """Whose share of all sessions it is counted to."""
+        """The client to whose share of all sessions it counts."""
         self.calls: dict[Context, None] = {}  # in flight, in the order they began
-        self.level: str | None = None  # of log messages, as the upstream was told
+        self.level: str | None = None  # of log messages, as requested from the upstream
         self.tasks: dict[str, Context] = {}  # tasks of the upstream, each with its call
         self.own_lists: dict[str, list[Any] | None] = {}
         """Lists that changed in this session, by kind; None for one that has to be read."""
@@ -63,12 +63,12 @@ class Leg:
         self._announced: dict[str, bool] = {}
         """Changes of lists that were just passed on, and whether the list has changed again."""
         self.questioner: Callable[[str, Any, type[Result]], Awaitable[Result]] | None = None
-        """Takes the questions of a call whose client has no session."""
+        """Handles the questions to a client without a session."""
         self.listener: Callable[[], Context | None] | None = None
-        """Returns the context of such a call, while its client waits for it."""
+        """Returns the context of that client's call, while the client waits for it."""
         self.used = True
         self.look: asyncio.TimerHandle | None = None
-        """Of a leg that several calls use: when it is looked at, and closed if it was not used."""
+        """The timer that closes a leg of several calls if it was not used meanwhile."""
 
     async def ask(self, method: str, params: Any, kind: type[Result]) -> Result:
         """Put a question of the upstream to the client."""
@@ -81,7 +81,7 @@ class Leg:
         return answer
 
     def _questioned(self, params: Any) -> tuple[Context | None, Any]:
-        """Return the call that a question belongs to, and the question without the upstream's task."""
+        """Return the call that a question belongs to, and its params without the upstream's task."""
         related = None if params.meta is None else params.meta.get(RELATED_TASK_KEY)
         if not isinstance(related, dict):
             return self._speaker(), params
@@ -96,7 +96,7 @@ class Leg:
             say(ctx, params)
 
     def noticed(self, notice: Notice) -> None:
-        """Pass on what concerns the client: a list or a resource that changed, a page that is done."""
+        """Pass a notification on to the client: a changed list or resource, a completed elicitation."""
         if self.session is None or self.session.closed:
             return
         call = call_of(self.session.context())
@@ -117,12 +117,12 @@ class Leg:
             send_notification(call, _PAGE_DONE, notice.params)
 
     def _announce_again(self, notice: Notice) -> None:
-        """Pass on that a list changed once more since it was announced."""
+        """Announce a list again, if it has changed since the last announcement."""
         if self._announced.pop(notice.method):
             self.noticed(notice)
 
     def _speaker(self) -> Context | None:
-        """Return the context to speak to the client with: that of its latest call, or its session's."""
+        """Return the context for messages to the client: that of its latest call, or of its session."""
         if self.listener is not None:
             return self.listener()
         if self.calls:
@@ -136,12 +136,12 @@ MakeClient = Callable[[Leg, ClientCapabilities, Any], Awaitable[UpstreamClient]]
 
 
 class Legs:
-    """All of these sessions with one upstream.
+    """All legs of one upstream.
 
     Args:
         name: The upstream, for error messages.
-        settings: How the gateway treats it.
-        make: Makes the client of a leg, for capabilities and a principal; it is not connected yet.
+        settings: Timeouts and limits for the upstream.
+        make: Makes the client of a leg, with capabilities and for a principal, without connecting it.
     """
 
     def __init__(self, name: str, settings: UpstreamSettings, make: MakeClient) -> None:
@@ -152,7 +152,7 @@ class Legs:
         self._watches: set[asyncio.Task[None]] = set()
         self._idle: dict[Hashable, list[tuple[Leg, asyncio.TimerHandle]]] = {}
         self._joint: dict[Hashable, asyncio.Task[Leg]] = {}  # used by several calls of one tenant
-        self._of: dict[Hashable, set[Leg]] = {}  # all that are open, by tenant
+        self._of: dict[Hashable, set[Leg]] = {}  # all open legs, by tenant
         self._following = Following()
         most = settings.max_sessions
         taken = f"`{name}` has {most} sessions of single clients already"
@@ -166,7 +166,7 @@ class Legs:
     async def of_session(
         self, session: Session, capabilities: ClientCapabilities, owner: Hashable
     ) -> Leg:
-        """Return the leg of a client's session, opened with its first call."""
+        """Return the leg of a client's session; the first call opens it."""
         opening = self._sessions.get(session)
         if opening is None:
             self._places.take(owner)
@@ -194,7 +194,7 @@ class Legs:
         return opening.result()
 
     async def _watch(self, session: Session) -> None:
-        """Close the leg of a client that has left."""
+        """Close the leg of a session when the session ends."""
         try:
             await session.wait_closed()
         finally:
@@ -205,10 +205,10 @@ class Legs:
                 if not opening.cancelled() and opening.exception() is None:
                     await self._close(opening.result())
 
-    # Of clients without
+    # Of clients without a session
 
     async def lend(self, tenant: Tenant, capabilities: ClientCapabilities, key: bytes) -> Leg:
-        """Return a leg for one call; `give_back` it."""
+        """Return a leg for one call; pass it to `give_back` afterwards."""
         while free := self._idle.get((tenant.key, key)):
             leg, timer = free.pop()
             if not free:
@@ -222,7 +222,7 @@ class Legs:
         return await self._open(leg, capabilities, tenant.principal)
 
     def give_back(self, leg: Leg, tenant: Tenant, key: bytes) -> None:
-        """Keep a leg for the tenant's next call, for a while; without one it is closed."""
+        """Keep a leg for the tenant's next call; close it if no call comes in time."""
         leg.questioner = leg.listener = None
         leg.calls.clear()
         if tenant.key is None or _is_gone(tenant.key):
@@ -234,7 +234,7 @@ class Legs:
         free.append((leg, timer))
 
     async def joint(self, tenant: Tenant) -> Leg:
-        """Return the leg for all calls of a tenant that cannot be asked anything."""
+        """Return the leg that a tenant which cannot be asked anything uses for all its calls."""
         key = tenant.key
         assert key is not None
         opening = self._joint.get(key)
@@ -258,7 +258,7 @@ class Legs:
             self._look_at_joint(key, opened)
 
     def _look_at_joint(self, key: Hashable, opened: "asyncio.Task[Leg]") -> None:
-        """Close a leg of all calls of a tenant that was not used since the last look."""
+        """Close the joint leg of a tenant, if it was not used since the last check."""
         leg = opened.result()
         if self._joint.get(key) is not opened:
             return
@@ -285,7 +285,7 @@ class Legs:
         self.drop(leg)
 
     async def follow(self, tenant: Tenant, uri: str, ctx: Context) -> None:
-        """Have a tenant's sessions announce changes of a resource to a listening call."""
+        """Subscribe a tenant's sessions to changes of a resource, for a listening call."""
         await self.joint(tenant)
         for leg in list(self._of.get(tenant.key, ())):
             await leg.client.subscribe(uri)
@@ -295,7 +295,7 @@ class Legs:
                     await leg.client.unsubscribe(gone)
 
     def updated(self, leg: Leg, params: Any) -> None:
-        """Announce a change that one of these sessions has heard of."""
+        """Pass on a change of a resource that was announced in a leg."""
         self._following.updated(leg.tenant, params)
 
     # Both
@@ -310,7 +310,7 @@ class Legs:
         if leg.tenant is not None:
             self._keep(leg)
             for uri in self._following.uris(leg.tenant):
-                with suppress(McpearlError):  # it may have other resources than the session before
+                with suppress(McpearlError):  # a new session may have other resources
                     await leg.client.subscribe(uri)
         return leg
 
@@ -325,7 +325,10 @@ class Legs:
         legs.add(leg)
 
     async def _see_off(self, connection: ServerConnection) -> None:
-        """Close the legs of a client without a session when its connection ends; those lent come back."""
+        """Close the legs of a client without a session when its connection ends.
+
+        Legs that are lent are closed when they are given back.
+        """
         await connection.wait_closed()
         joint = self._joint.pop(connection, None)
         legs = [joint.result()] if joint is not None and joint.done() else []
@@ -351,7 +354,7 @@ class Legs:
             logger.warning("a session with `%s` did not end as it should: %s", self._name, error)
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all legs."""
         for watch in list(self._watches):
             watch.cancel()
         if self._watches:

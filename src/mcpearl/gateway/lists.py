@@ -1,6 +1,6 @@
-"""The lists of one upstream: read when it is connected to, and again when it announces a change.
+"""The lists of one upstream: read after connecting, and again when the upstream announces a change.
 
-No call reads a list first: clients are told what was read last.
+Calls never read a list from the upstream: clients get the list as it was last read.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.gateway")
 LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
-_LONGEST_PAUSE = 20  # times `BETWEEN_CHANGES`, of an upstream that announces changes and has none
+_LONGEST_PAUSE = 20  # times `BETWEEN_CHANGES`, if an upstream announces changes without having any
 
 
 class UpstreamLists:
-    """What an upstream offers, as read last: the catalog of its part.
+    """What an upstream offers, as it was last read: the catalog of its part.
 
     Args:
         upstream: The upstream.
@@ -40,39 +40,39 @@ class UpstreamLists:
         self._announce = announce
         self._known: dict[Kind, list[Any]] = {}
         self._stale: set[Kind] = set()
-        self._alarms: set[Kind] = set()  # announced by the upstream since they were read last
-        self._false_alarms: dict[Kind, tuple[int, float]] = {}  # how many in a row, and the last
+        self._alarms: set[Kind] = set()  # announced by the upstream since they were last read
+        self._false_alarms: dict[Kind, tuple[int, float]] = {}  # count, time of the last
         self._news = asyncio.Event()
         self._read_once = asyncio.Event()  # set once the first lists were read, or could not be
 
     def begin(self) -> dict[Kind, KeptList]:
-        """Start anew in a running loop; return what a member keeps the lists in."""
+        """Prepare for a running event loop; return the lists that the upstream's member keeps."""
         self._news, self._read_once = asyncio.Event(), asyncio.Event()
         limit = self._upstream.settings.max_offers
         return {kind: KeptList(kind, limit, _as_it_is) for kind in LISTED}
 
     def reconnected(self) -> None:
-        """Read all lists: there is a new connection."""
+        """Have all lists read again: there is a new connection."""
         self._stale.update(LISTED)
         self._news.set()
 
     def down(self) -> None:
-        """Announce that the upstream's entries are gone."""
+        """Announce that what the upstream offers is not available."""
         self._read_once.set()
         self._announce("tools", "prompts", "resources")
 
     def changed(self, what: str) -> None:
-        """Read a list that the upstream announced to have changed."""
+        """Have a list read again that the upstream announced as changed."""
         kinds = _kinds_of(what)
         self._stale.update(kinds)
         self._alarms.update(kinds)
         self._news.set()
 
     def doubt(self, member: Member, kinds: Iterable[Kind]) -> None:
-        """Read lists again, and announce them only if they differ.
+        """Have lists read again, and announce them only if they differ.
 
         Args:
-            member: The connection that lists.
+            member: The upstream's member, which keeps the lists.
             kinds: The lists.
         """
         for kind in kinds:
@@ -85,7 +85,7 @@ class UpstreamLists:
         await self._read_once.wait()
 
     async def renew(self, member: Member) -> None:
-        """Read lists when they changed, and announce what is new, until this is cancelled."""
+        """Read lists when they change, and announce the changes, until this task is cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -104,7 +104,7 @@ class UpstreamLists:
             await asyncio.sleep(BETWEEN_CHANGES)
 
     async def _read(self, member: Member, kind: Kind) -> bool:
-        """Read a list; return whether it is another than before."""
+        """Read a list; return whether it differs from before."""
         try:
             found = await member.listed(kind)
         except Exception as error:
@@ -123,10 +123,11 @@ class UpstreamLists:
         return True
 
     def _passes(self, kind: Kind) -> bool:
-        """Whether an announcement is passed on although the list is as it was.
+        """Whether an announcement is passed on although the list is the same as before.
 
-        What was added and removed again between two readings is a change too. An upstream that announces
-        without end must not have every client read its lists over and over: the pause grows with each.
+        An entry that was added and removed again between two readings is a change too. But an upstream
+        that keeps announcing must not make every client read its lists over and over, so the pause grows
+        with each such announcement.
         """
         now = clock.monotonic()
         count, last = self._false_alarms.get(kind, (0, now))
@@ -136,10 +137,10 @@ class UpstreamLists:
         return True
 
     async def listed(self, kind: Kind) -> list[Any]:
-        """Return a list as it was read last.
+        """Return a list as it was last read.
 
         Raises:
-            ConnectionLost: The upstream is down, or has not been read within `patience`.
+            ConnectionLost: The upstream is down, or its list was not read within `patience`.
         """
         if not self._read_once.is_set():
             with suppress(TimeoutError):
@@ -153,24 +154,24 @@ class UpstreamLists:
     # As a catalog
 
     def tools(self) -> Sequence[Tool] | None:
-        """Return the tools as read last; None before that."""
+        """Return the tools as last read; None before the first reading."""
         return self._known.get("tools")
 
     def prompts(self) -> Sequence[Prompt] | None:
-        """Return the prompts as read last; None before that."""
+        """Return the prompts as last read; None before the first reading."""
         return self._known.get("prompts")
 
     def resources(self) -> Sequence[Resource] | None:
-        """Return the resources as read last; None before that."""
+        """Return the resources as last read; None before the first reading."""
         return self._known.get("resources")
 
     def templates(self) -> Sequence[ResourceTemplate] | None:
-        """Return the resource templates as read last; None before that."""
+        """Return the resource templates as last read; None before the first reading."""
         return self._known.get("resource_templates")
 
 
 def first_line(reason: str | None) -> str:
-    """Return what clients are told of a reason: what a process wrote to stderr is not for them."""
+    """Return the part of a reason that clients get: not what a process wrote to stderr."""
     return (reason or "").partition("\n")[0]
 
 

@@ -19,7 +19,7 @@ from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
 MAX_LOGGED = 10_000
-"""Log messages of one call that are passed on; an upstream that floods costs its caller no more."""
+"""The most log messages of one call that are passed on, in case an upstream floods its caller."""
 
 
 def level_of(caller: Caller) -> str | None:
@@ -55,14 +55,14 @@ class SharedLogs:
     """The calls on a connection that clients share, as far as log messages may be about them."""
 
     def __init__(self) -> None:
-        self._calls: dict[Context, Hashable] = {}  # each with what tells its client from others
+        self._calls: dict[Context, Hashable] = {}  # each with a key for its client
         self._requests: dict[RequestId, Context] = {}  # by the id that the upstream knows
         self._past: set[Hashable] = set()  # clients whose messages may still arrive; two are enough
         self.level: str | None = None
-        """The lowest level that was asked for: what an upstream with sessions is told."""
+        """The lowest level that a client asked for; an upstream with sessions is asked for this one."""
 
     def lower(self, level: str) -> bool:
-        """Note a level that is asked for; return whether none as low was asked for before."""
+        """Note a level that a client asks for; return whether it is the lowest so far."""
         if self.level is not None and LEVELS[level] >= LEVELS[self.level]:
             return False
         self.level = level
@@ -106,7 +106,7 @@ class SharedLogs:
 
         Args:
             params: The message.
-            id: The request on whose stream it came; None where all requests have one stream.
+            id: The request on whose stream it came; None if all requests share one stream.
         """
         if id is not None:
             ctx = self._requests.get(id)

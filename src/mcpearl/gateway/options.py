@@ -1,4 +1,4 @@
-"""The options of a gateway that are those of every server."""
+"""The options that a gateway has in common with every server."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +25,7 @@ else:
 
 
 class ServerOptions(TypedDict, total=False):
-    """Options of `Server`; see there for each."""
+    """Options of `Server`, which describes each."""
 
     title: str | None
     description: str | None

@@ -1,7 +1,7 @@
 """Calls of clients without sessions at upstreams with sessions, while the upstream waits for an answer.
 
-An upstream of the legacy era asks in the middle of a call. The client gets `input_required`, and the
-call is parked: it goes on at the upstream, and the client's retry finds it by what its sealed state says.
+A legacy upstream asks in the middle of a call. The client gets `input_required`, and the call is parked:
+it stays open at the upstream, and the client's retry finds it by the id in its sealed state.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ class ParkedCall:
 
     Args:
         leg: The session it runs in, which is lent to it.
-        ended: Called with the leg when the call is over; told whether it ended by itself.
-        forget: Called with it when no round can ask for its outcome any more.
-        owner: Whose share of all parked calls it is counted to.
+        ended: Called when the call is over, with the leg and whether the call ended by itself.
+        forget: Called with the call when no round can ask for its outcome any more.
+        owner: The client to whose share of all parked calls it counts.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class ParkedCall:
     ) -> None:
         self.id = clock.token(18)
         self.owner = owner
-        self.ctx: Context | None = None  # of the round that waits for it at the moment
+        self.ctx: Context | None = None  # of the round that waits for the call at the moment
         self.attended = False
-        """Whether a round of its client waits for it now."""
+        """Whether a round of the client waits for the call now."""
         self._leg = leg
         self._ended = ended
         self._forget = forget
@@ -74,7 +74,7 @@ class ParkedCall:
         self._work.add_done_callback(self._done)
 
     def _done(self, work: "asyncio.Task[Raw]") -> None:
-        """End the questions. The outcome is kept for a client that is about to bring answers."""
+        """End the open questions. The outcome is kept for the client's next round."""
         self._news.set()
         for question in self._questions.values():
             if not question.answer.done():
@@ -83,7 +83,7 @@ class ParkedCall:
         if work.cancelled():
             self._over()
         else:
-            work.exception()  # the round that waits for it gets it
+            work.exception()  # marked as retrieved; the waiting round raises it
 
     def _over(self) -> None:
         if self._expiry is not None:
@@ -91,7 +91,7 @@ class ParkedCall:
         self._forget(self)
 
     async def _ask(self, method: str, params: Any, kind: type[Result]) -> Result:
-        """Keep a question until a round of the client brings its answer."""
+        """Keep a question until a round of the client brings the answer."""
         word = method.partition("/")[0]
         self._counts[word] = count = self._counts.get(word, 0) + 1
         key = f"{word}-{count}"
@@ -105,7 +105,7 @@ class ParkedCall:
             self._questions.pop(key, None)
 
     def take(self, responses: dict[str, dict[str, Any]] | None) -> None:
-        """Hand the client's answers to the upstream's session; raises `McpError` for a wrong one."""
+        """Pass the client's answers to the upstream's session; raise `McpError` for an invalid one."""
         if self.attended:
             raise McpError(INVALID_PARAMS, "another request brings answers to this call already")
         for key, response in (responses or {}).items():
@@ -120,13 +120,13 @@ class ParkedCall:
                 ) from None
 
     async def outcome(self, ctx: Context | None) -> Raw | dict[str, InputRequest]:
-        """Wait for the result, or for questions; the call ends with a client that gives up."""
+        """Wait for the result or for questions; if the client cancels, the call is cancelled too."""
         self.ctx, self.attended = ctx, True
         if self._expiry is not None:
             self._expiry.cancel()
         try:
             while not self._work.done():
-                await asyncio.sleep(0)  # what is asked at the same time is asked together
+                await asyncio.sleep(0)  # collects questions that arrive at the same time
                 waiting = {k: q.request for k, q in self._questions.items() if not q.answer.done()}
                 if waiting and not self._work.done():
                     return waiting
@@ -142,7 +142,7 @@ class ParkedCall:
         return self._work.result()
 
     def expire_in(self, seconds: float) -> None:
-        """Give the call up unless its client comes back in time."""
+        """Cancel the call unless its client comes back within so many seconds."""
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
@@ -150,7 +150,7 @@ class ParkedCall:
             self._over()
 
     async def close(self) -> None:
-        """Give the call up."""
+        """Cancel the call."""
         self._give_up()
         await asyncio.wait((self._work,))
 
@@ -174,7 +174,7 @@ class ParkedCalls:
     def __init__(self, limit: int) -> None:
         taken = f"{limit} calls wait for answers of their clients"
         self.places = Shares(limit, taken, "max_parked")
-        """Of which each call takes one before it begins."""
+        """The places for parked calls; each call takes one before it begins."""
         self._calls: dict[str, ParkedCall] = {}
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ class ParkedCalls:
         self._calls[call.id] = call
 
     def find(self, id: str) -> ParkedCall | None:
-        """Return a call that is here."""
+        """Return the parked call with an id, or None."""
         return self._calls.get(id)
 
     def remove(self, call: ParkedCall) -> None:
@@ -194,12 +194,12 @@ class ParkedCalls:
             self.places.give_back(call.owner)
 
     async def close(self) -> None:
-        """Give all calls up."""
+        """Cancel all calls."""
         await asyncio.gather(*(call.close() for call in list(self._calls.values())))
 
 
 def required(questions: dict[str, InputRequest], state: str) -> InputRequiredResult:
-    """Return the result that asks a client."""
+    """Return the result that puts questions to a client."""
     return InputRequiredResult(
         result_type=INPUT_REQUIRED, input_requests=questions, request_state=state
     )

@@ -1,7 +1,7 @@
-"""Calls of modern clients at an upstream of the legacy era, which may ask in the middle of them.
+"""Forwards calls of modern clients to a legacy upstream, which may ask in the middle of a call.
 
-Such a call is parked when the upstream asks (`parked`). Its client gets `input_required`, and the
-retry goes on with the parked call, in this process or in the one that has it (`away`).
+When the upstream asks, the call is parked (`parked`). The client gets `input_required`, and its retry
+continues the parked call, in this process or in the one that has it (`away`).
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Parking:
-    """Forwards calls that are parked while their client has to answer.
+    """Forwards calls, and parks them while their client has to answer a question.
 
     Args:
         upstream: The upstream.
@@ -42,12 +42,12 @@ class Parking:
     async def forward(
         self, call: Call, ctx: Context, core: ServerCore, capabilities: ClientCapabilities
     ) -> Raw | InputRequiredResult:
-        """Start a call, or go on with a parked one; return its result, or what its client has to answer.
+        """Start a call, or continue a parked one; return its result, or questions to its client.
 
         Args:
             call: The call: a first round, or a retry with answers.
             ctx: Its context.
-            core: The gateway's.
+            core: The core of the gateway.
             capabilities: What the client can be asked.
         """
         bound = binding_of(call)
@@ -71,7 +71,7 @@ class Parking:
         return required(outcome, state.seal(bound, core))
 
     async def _elsewhere(self, state: SealedState, call: Call) -> Raw | dict[str, InputRequest]:
-        """Have another process go on with a call that is parked there."""
+        """Have another process continue a call that is parked there."""
         away, home = self._upstream.away, self._upstream.home
         if away is None or not state.parked or not state.home or state.home == home:
             raise McpError(
@@ -116,7 +116,7 @@ class Parking:
 
 
 def _reporter(parked: ParkedCall) -> ProgressCallback:
-    """Return what passes progress on to the round that waits for a call, if one does."""
+    """Return a callback that passes progress on to the round that waits for a call, if there is one."""
 
     async def report(params: ProgressNotificationParams) -> None:
         if parked.ctx is not None:

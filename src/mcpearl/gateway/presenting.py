@@ -15,7 +15,7 @@ from mcpearl.types.tasks import TASKS_EXTENSION
 if TYPE_CHECKING:
     from mcpearl.gateway.upstream import Upstream
 
-_KNOWN_CALLERS = 512  # whose presentations are kept
+_KNOWN_CALLERS = 512  # callers whose presentations are kept
 
 
 class Presentations:
@@ -57,7 +57,7 @@ class Presentations:
         return made
 
     def _declared(self, caller: Caller) -> ClientCapabilities:
-        """Return what the upstream may do: calls of a legacy client may be tasks, too."""
+        """Return the capabilities to declare: with tasks, which a legacy client's calls may be too."""
         capabilities = declared(caller)
         theirs = caller.capabilities.extensions or {}
         if caller.version.modern and TASKS_EXTENSION not in theirs:
@@ -69,7 +69,7 @@ class Presentations:
 
 
 def declared(caller: Caller) -> ClientCapabilities:
-    """Return what a caller can do, as far as a gateway passes it on: tasks are the gateway's.
+    """Return the capabilities of a caller that a gateway passes on: all but tasks, which are its own.
 
     Args:
         caller: The caller.

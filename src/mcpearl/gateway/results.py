@@ -1,4 +1,4 @@
-"""From an upstream's raw result to what a client of either era gets, decoded only where it must be."""
+"""Turns an upstream's raw result into one for a client of either era, and decodes only what it must."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def members_of(raw: bytes | Raw) -> dict[str, Any]:
 
 
 def asked_of(raw: bytes) -> InputRequiredResult | None:
-    """Return the questions of a modern upstream; None for a result that is complete."""
+    """Return the questions in a modern upstream's result; None if the result is complete."""
     if raw.find(b"input_required") < 0:  # faster than `in`, which tries a number first
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a gateway seals into the `requestState` of a call, bound to its caller, name and arguments."""
+"""The state that a gateway seals into `requestState`, bound to a call's caller, name and arguments."""
 
 from msgspec import Raw, Struct
 
@@ -13,7 +13,7 @@ from mcpearl.types.tools import CallToolRequestParams
 
 
 class SealedState(Struct, array_like=True):
-    """Either the state of a modern upstream, or where a parked call is."""
+    """Either the state of a modern upstream, or the place of a parked call."""
 
     upstream: str | None = None
     """The state of a modern upstream."""
@@ -23,12 +23,12 @@ class SealedState(Struct, array_like=True):
     """The process that has the parked call."""
 
     def seal(self, bound: Binding, core: ServerCore) -> str:
-        """Return it for a client to send back."""
+        """Return the sealed state, for a client to send back."""
         return core.sealer().seal(encode(self), bound, clock.now())
 
 
 def open_state(state: str, bound: Binding, core: ServerCore) -> SealedState:
-    """Return what was sealed; raises `StateRefused` for one of another caller or call, or an old one."""
+    """Open a sealed state; raise `StateRefused` if it is too old, or of another caller or call."""
     return decode(SealedState, core.sealer().open(state, bound, clock.now()))
 
 

@@ -1,4 +1,4 @@
-"""Requests to an upstream: what is sent of a call, and what its failures mean to the caller."""
+"""Requests to an upstream: which parts of a call are sent, and how its failures reach the caller."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,7 +54,7 @@ _LEGACY_NOT_FOUND = -32002
 
 
 class Sending:
-    """Sends requests to one upstream, and counts with its breaker how they went.
+    """Sends requests to one upstream, and reports their outcomes to its circuit breaker.
 
     Args:
         upstream: The upstream.
@@ -79,15 +79,15 @@ class Sending:
 
         Args:
             relay: The connection.
-            call: The call it is made for.
-            params: The params, where they are not those of the call.
-            ctx: The context of the call, which gets its progress; None for a call that outlives it.
+            call: The call that the request is made for.
+            params: The params, which may differ from those of the call.
+            ctx: The context of the call, which gets its progress; None if the call outlives the context.
             on_progress: Called with progress instead.
             on_sent: Called with the id under which the upstream knows it.
             logged: Is told that the upstream has answered, where log messages may be about the call.
 
         Raises:
-            McpError: It failed, or the upstream is left alone at the moment.
+            McpError: The request failed, or the circuit breaker is open.
         """
         upstream = self._upstream
         breaker = upstream.breaker
@@ -127,12 +127,12 @@ class Sending:
         return raw
 
     async def send_shared(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
-        """Send a request on the connection that clients share; its client may want log messages of it.
+        """Send a request on the connection that clients share; pass on log messages its client wants.
 
         Args:
             relay: The connection.
-            call: The call it is made for.
-            params: The params, where they are not those of the call.
+            call: The call that the request is made for.
+            params: The params, which may differ from those of the call.
             ctx: The context of the call.
         """
         level, modern = level_of(call.caller), self._upstream.is_modern
@@ -148,7 +148,7 @@ class Sending:
             self.logs.leave(logged)
 
     def _body(self, call: Call, params: Any) -> bytes:
-        """Return encoded params without `_meta`, which is made anew."""
+        """Return encoded params without `_meta`, which the relay adds."""
         if type(params) is not RequestParams:
             return encode(narrow(replace(params, meta=None), self._upstream.version))
         members = members_of(call.raw)  # of an extension: only the upstream knows them
@@ -156,7 +156,7 @@ class Sending:
         return encode(members)
 
     def failed(self, error: McpearlError) -> McpError:
-        """Return what the caller is told of a failure.
+        """Return the error that the caller gets for a failure.
 
         Args:
             error: The failure.
@@ -171,7 +171,7 @@ class Sending:
 
 
 def reporter(ctx: Context) -> ProgressCallback:
-    """Return what passes progress of an upstream on to the client of a call.
+    """Return a callback that passes an upstream's progress on to the client of a call.
 
     Args:
         ctx: The context of the call.
@@ -184,14 +184,14 @@ def reporter(ctx: Context) -> ProgressCallback:
 
 
 def _is_not_found(error: McpError) -> bool:
-    """Whether an error says that there is no such resource, in the words of either era."""
+    """Whether an error says that there is no such resource, in the form of either era."""
     if error.code == _LEGACY_NOT_FOUND:
         return True
     return error.code == INVALID_PARAMS and isinstance(error.data, dict) and "uri" in error.data
 
 
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what a caller's `_meta` has beside its identity, such as trace context."""
+    """Return the members of a caller's `_meta` that do not describe the caller, such as trace context."""
     if not meta or meta.keys() <= _PRESENTED:
         return None
     return {key: value for key, value in meta.items() if key not in _PRESENTED}

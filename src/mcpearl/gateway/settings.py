@@ -1,4 +1,4 @@
-"""What holds for every upstream of a gateway."""
+"""The settings for all upstreams of a gateway, and how it authenticates to one."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,26 +13,26 @@ Identity = Callable[[Principal], Awaitable[Mapping[str, str]] | Mapping[str, str
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True):
-    """How a gateway treats an upstream.
+    """Timeouts and limits for each upstream of a gateway.
 
     Args:
-        timeout: Seconds for a call without news of it; progress starts them again.
-        max_timeout: Seconds for a call in all.
+        timeout: Seconds that a call may take; each progress notification restarts them.
+        max_timeout: Seconds that a call may take in all.
         connect_timeout: Seconds for opening a connection, and for each answer of the handshake.
         patience: Seconds that lists and calls wait for an upstream that is not connected.
         ask_timeout: Seconds a client has to answer a question of an upstream.
-        max_sessions: Sessions with one upstream that belong to single clients, at once. One client gets
-            at most half of those that the others leave; so it is with the next two.
-        max_parked: Calls of one upstream that wait for answers of clients without sessions.
+        max_sessions: Sessions of single clients with one upstream, at the same time. A client gets at
+            most half of what the others have left; the same holds for the next two limits.
+        max_parked: Calls to one upstream that wait for answers of clients without sessions.
         max_subscriptions: Resources of one upstream that are followed on the shared connection.
         max_offers: Tools, resources or prompts that an upstream may have.
         max_rounds: How often a modern upstream may ask before it answers a call.
         idle: Seconds a session is kept after the call of a client without sessions has ended.
-        reconnect: When connections are tried again.
-        protocol: The one version to speak with it, or `auto` for any.
-        failures: Failed calls in a row after which an upstream is left alone for a while.
-        stateless: Whether upstreams with sessions keep nothing of a client in them, so that clients may
-            share them. A single one says it in the configuration: `"stateless": true`.
+        reconnect: When to connect again to an upstream that is down.
+        protocol: The one version to speak with upstreams, or `auto` for any.
+        failures: Failed calls in a row after which an upstream gets no calls for a while.
+        stateless: Whether upstreams keep no state of a client in their sessions, so that clients may
+            share them. For a single upstream, set it in the configuration: `"stateless": true`.
     """
 
     timeout: float = 60.0
@@ -57,7 +57,8 @@ class Access(Struct, frozen=True, kw_only=True):
 
     Args:
         auth: How the gateway itself logs in, as for `Client`.
-        identity: Makes headers of the caller's principal; without it the caller is not named.
+        identity: Makes headers from the caller's principal; without it the upstream does not learn the
+            caller's identity.
     """
 
     auth: Any = None

@@ -1,7 +1,8 @@
-"""The resources that an upstream announces changes of on the connection that clients share.
+"""Subscriptions to resources on the connection that clients share.
 
-One subscription at the upstream serves all clients that follow a resource. Clients come and go without a
-word to the upstream: what no client follows any more is let go when it changes, or when others are added.
+One subscription at the upstream serves all clients that follow a resource. The upstream does not learn
+which clients follow it. A subscription that no client needs any more ends when its resource changes, or
+when others are added.
 """
 
 import asyncio
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
     from mcpearl.gateway.upstream_client import UpstreamClient
 
 logger = logging.getLogger("mcpearl.gateway")
-_FEWEST = 64  # subscriptions from which on they are looked through
-_BETWEEN_LOOKS = 1.0  # seconds, while there are as many as there may be
-_BEGINNING = 30.0  # seconds in which a client that asked for a resource may not follow it yet
+_FEWEST = 64  # subscriptions before they are first searched for ones that no client needs
+_BETWEEN_LOOKS = 1.0  # seconds between two searches while the limit is reached
+_BEGINNING = 30.0  # seconds that a client may take to follow a resource after asking for it
 
 
 class _FollowedResource(Struct, eq=False):
     owner: Hashable
-    """The client it is counted to: the first that asked for it."""
+    """The client to whose share it counts: the first that asked for it."""
     asked: float
-    """When a client asked for it last."""
+    """When a client last asked for it."""
 
 
 class SharedSubscriptions:
-    """What the shared connection to one upstream is subscribed to.
+    """The subscriptions of the shared connection to one upstream.
 
     Args:
         upstream: The upstream.
@@ -43,9 +44,9 @@ class SharedSubscriptions:
 
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
-        self._client: UpstreamClient | None = None  # which has these subscriptions
+        self._client: UpstreamClient | None = None  # the one that has these subscriptions
         self._followed: dict[str, _FollowedResource] = {}
-        self._look_at = _FEWEST  # how many there are when they are looked through next
+        self._look_at = _FEWEST  # the number at which they are searched next
         self._looked = 0.0  # when that was done last
         limit = upstream.settings.max_subscriptions
         taken = f"{limit} resources of `{upstream.name}` are subscribed to already"
@@ -55,14 +56,14 @@ class SharedSubscriptions:
         return len(self._followed)
 
     async def follow(self, uri: str, owner: Hashable) -> None:
-        """Have the upstream announce changes of a resource.
+        """Subscribe to changes of a resource, unless that is done already.
 
         Args:
             uri: The resource.
             owner: The client that asks, see `owner_of`.
 
         Raises:
-            McpError: The upstream refused, or there are too many.
+            McpError: The upstream refused, or there are too many subscriptions.
         """
         known = self._followed.get(uri)
         if known is not None:
@@ -80,7 +81,7 @@ class SharedSubscriptions:
             self._followed[uri] = _FollowedResource(owner, clock.monotonic())
 
     def _take(self, owner: Hashable) -> None:
-        """Take a place for a subscription; those that no client needs any more are given up first."""
+        """Take a place for a subscription; end subscriptions that no client needs, if that is due."""
         if len(self._followed) >= self._look_at:
             self._look_through()
         try:
@@ -101,7 +102,7 @@ class SharedSubscriptions:
             raise McpError(INTERNAL_ERROR, f"`{self._upstream.name}`: {error}") from None
 
     def reconnected(self, client: "UpstreamClient") -> None:
-        """Subscribe again if the connection is that of another client; one restores its own.
+        """Subscribe again if there is a new client; the same client restores its subscriptions itself.
 
         Args:
             client: The client of the shared connection.
@@ -121,7 +122,7 @@ class SharedSubscriptions:
                     self._places.give_back(self._followed.pop(uri).owner)
 
     def updated(self, uri: str) -> None:
-        """Take note of a change: a resource that no client follows any more is let go."""
+        """Note that a resource changed; end its subscription if no client follows it any more."""
         if uri in self._followed and self._is_unheard(uri):
             self._let_go(uri)
 

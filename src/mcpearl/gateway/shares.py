@@ -1,6 +1,6 @@
-"""Places that clients compete for: sessions with an upstream, and calls that are parked.
+"""Limited places that clients compete for: sessions with an upstream, parked calls, subscriptions.
 
-A client that takes as many as it can, and never lets go, must leave some for the others.
+A client that takes as many places as it can, and never gives one back, must leave some for the others.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from mcpearl.protocol.errors import LimitReached
 
 
 class Shares:
-    """A number of places, of which a client gets at most half of those that the others have left.
+    """A number of places. A client gets at most half of those that the others have left.
 
     Args:
         limit: How many places there are.
@@ -29,13 +29,13 @@ class Shares:
         return self._count
 
     def take(self, client: Hashable) -> None:
-        """Take a place; `give_back` it.
+        """Take a place; return it with `give_back`.
 
         Args:
-            client: Tells a client from others; None for those that cannot be told apart.
+            client: Identifies the client; None for all clients that cannot be told apart.
 
         Raises:
-            LimitReached: There is none, or the client has its share.
+            LimitReached: All places are taken, or the client has its share.
         """
         if self._count >= self._limit:
             raise LimitReached(
@@ -55,7 +55,7 @@ class Shares:
         """Return a place.
 
         Args:
-            client: The one that took it.
+            client: The client that took it.
         """
         self._count -= 1
         self._held[client] -= 1

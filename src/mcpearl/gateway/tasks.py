@@ -1,9 +1,9 @@
 """Tools of an upstream that run as tasks.
 
-Clients see tasks of the gateway: its own ids, bound to the caller, in the shape of the client's version.
-Each of them runs one call at the upstream, which is a task there if the upstream makes it one: in
-2025-11-25 because the call asks for it, from 2026-07-28 because the upstream decides. Ids of upstreams
-never leave the gateway.
+Clients see tasks of the gateway, with its own ids, bound to the caller, in the shape of the client's
+version. Each of them runs one call at the upstream, which may be a task there: in 2025-11-25 because the
+call asks for it, from 2026-07-28 on because the upstream decides so. Ids of upstream tasks never leave
+the gateway.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from mcpearl.gateway.upstream import Upstream
 
 _PARK = 100_000.0  # seconds, longer than any task: a call at an upstream cannot be run again
-_LATER = Tasks(after=inf, restart=False, park=_PARK)  # a task when the upstream makes it one
+_LATER = Tasks(after=inf, restart=False, park=_PARK)  # becomes a task if the upstream makes it one
 _OPTIONAL = Tasks(restart=False, park=_PARK)
 _REQUIRED = Tasks(required=True, restart=False, park=_PARK)
 _OFFERED = ToolExecution(task_support="optional")
-_TRIES = 5  # connections on which one task of a modern upstream is followed
+_TRIES = 5  # connections on which a task of a modern upstream is followed before giving up
 
 
 class UpstreamTasks:
@@ -81,7 +81,7 @@ class UpstreamTasks:
         return tools is not None and tools.call is not None
 
     def options_of(self, name: str) -> Tasks | None:
-        """Return how a tool runs as a task of the gateway; None for one that does not."""
+        """Return how a tool runs as a task of the gateway; None if it does not."""
         if not self.offered:
             return None
         if self._upstream.is_modern:
@@ -94,7 +94,7 @@ class UpstreamTasks:
         return {"optional": _OPTIONAL, "required": _REQUIRED}.get(support or "")
 
     def announced(self, tools: list[Tool]) -> list[Tool]:
-        """Return tools as clients of 2025-11-25 get them: those of a modern upstream may be tasks."""
+        """Return tools as clients of 2025-11-25 get them: a modern upstream's tools may run as tasks."""
         if not (self._upstream.is_modern and self.offered):
             return tools
         return [replace(tool, execution=_OFFERED) for tool in tools]
@@ -110,7 +110,7 @@ class UpstreamTasks:
         try:
             id = decode(CreateTaskResult, raw).task.task_id
         except UNREADABLE:
-            return raw  # it has run as a call
+            return raw  # it ran as a call, not as a task
         leg.tasks[id] = ctx
         leg.client.keep_progress(sent[-1], report)
         shape = leg.client.task_shape(None)
@@ -126,9 +126,9 @@ class UpstreamTasks:
     async def at_modern(
         self, client: UpstreamClient, created: Raw, call: Call, ctx: Context
     ) -> Raw:
-        """Follow a call that a modern upstream made a task of, and return its result.
+        """Follow a call that a modern upstream turned into a task, and return its result.
 
-        The client gets a task too, if it can take one; for any other the call lasts as long.
+        A modern client gets a task too; a legacy client's call lasts as long as the task.
         """
         id = decode(ExtensionCreateTaskResult, created).task_id
 
@@ -164,7 +164,7 @@ class UpstreamTasks:
             raise
 
     def _cancel(self, shape: TaskShape, id: str) -> None:
-        """Tell the upstream that its task is not wanted any more."""
+        """Cancel the upstream's task, in the background."""
 
         async def cancel() -> None:
             with suppress(McpearlError):
@@ -188,7 +188,7 @@ class _TaskResultKind(msgspec.Struct):
 
 
 def _encoded(result: GetTaskPayloadResult) -> Raw:
-    """Return the result of a task without what the upstream says of its own task."""
+    """Return the result of a task without the reference to the upstream's own task."""
     meta = {k: v for k, v in (result.meta or {}).items() if k != RELATED_TASK_KEY}
     members = to_builtins(replace(result, meta=meta or None, result_type=None))
     return Raw(encode(members))

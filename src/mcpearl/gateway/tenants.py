@@ -1,9 +1,9 @@
-"""Whose state a session with an upstream may hold.
+"""Tenants: the clients for which sessions with an upstream are kept apart.
 
-An upstream of the legacy era may keep state in a session, so one session serves one tenant only: a
-legacy session, the connection of a modern client (stdio, a socket, in memory), or, over modern HTTP, a
-principal. A modern HTTP request without a principal is a tenant of its own, for as long as the call
-takes with all its rounds.
+A legacy upstream may keep state in a session, so one session serves one tenant only: a legacy session,
+the connection of a modern client (stdio, a socket, in memory), or, over modern HTTP, a principal. A
+modern HTTP request without a principal is a tenant of its own, for the duration of the call with all its
+rounds.
 """
 
 from collections.abc import Hashable
@@ -16,16 +16,16 @@ from mcpearl.server.connection import ServerConnection
 from mcpearl.server.context import Context, peer_of
 
 ANYONE: Hashable = "anyone"
-"""Stands for all clients, at upstreams that keep nothing of any."""
+"""Stands for all clients, at upstreams that keep no state of any client."""
 
 
 class Tenant:
-    """A client without a session, as sessions with an upstream are kept for it.
+    """A client without a session, for which sessions with an upstream are kept.
 
     Args:
-        key: Tells it from others; None for one that does not come back.
-        principal: The authenticated caller, where it is known.
-        owner: Whose share of sessions they are counted to, see `owner_of`.
+        key: Identifies the tenant; None for a client that cannot be recognized again.
+        principal: The authenticated caller, if it is known.
+        owner: The client to whose share the sessions count, see `owner_of`.
     """
 
     __slots__ = ("key", "owner", "principal")
@@ -42,8 +42,8 @@ def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
     Args:
         call: The call.
         ctx: Its context.
-        shared: Whether the upstream keeps nothing of its clients.
-        named: Whether the upstream is told the caller's identity, and can tell callers apart.
+        shared: Whether the upstream keeps no state of its clients.
+        named: Whether the upstream learns the caller's identity, and can tell callers apart.
     """
     principal = call.caller.principal
     known = principal if principal is not None and principal.subject else None
@@ -54,9 +54,9 @@ def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
 
 
 def owner_of(call: Call, ctx: Context) -> Hashable:
-    """Return the owner that sessions and parked calls are counted to: the principal, else the address.
+    """Return the client to whose share sessions and parked calls count: the principal, else the address.
 
-    Where there is neither, it is the connection: one client, however many calls it makes.
+    If there is neither, it is the connection: one client, however many calls it makes.
 
     Args:
         call: The call.
@@ -71,7 +71,7 @@ def owner_of(call: Call, ctx: Context) -> Hashable:
 
 
 def client_of(call: Call, ctx: Context) -> Hashable:
-    """Return what all calls of a client have in common; None for a call that stands alone.
+    """Return a key that all calls of a client have in common; None if its client cannot be recognized.
 
     Args:
         call: The call.

@@ -1,4 +1,4 @@
-"""Configurations by authors who may neither start programs here nor reach private addresses."""
+"""Checks for untrusted configurations, which may neither start programs nor reach private addresses."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +10,7 @@ _PUBLIC = FetchPolicy()
 
 
 def objection_to(entry: ServerEntry) -> str | None:
-    """Return why an entry of such a configuration is not used; None if it may be."""
+    """Return why an entry of an untrusted configuration is not used; None if it may be used."""
     if entry.url is None:
         return "it starts a program, which a configuration that is not trusted may not"
     try:
@@ -21,7 +21,7 @@ def objection_to(entry: ServerEntry) -> str | None:
 
 
 def guard_of(entry: ServerEntry) -> Callable[[], Awaitable[list[str]]]:
-    """Return what looks up the server's host: every address it has must be a public one."""
+    """Return a function that looks up the server's host and requires all its addresses to be public."""
     url = entry.url or ""
 
     async def guard() -> list[str]:

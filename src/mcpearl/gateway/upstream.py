@@ -1,8 +1,8 @@
 """One upstream of a gateway: its lists, the connection all clients share, sessions of single clients.
 
-The shared connection lists, follows changes and subscribes. It carries the calls to upstreams that keep
-nothing of their clients. To the others no client's calls go that way: they go through sessions of
-single clients (`legs`), so that what it hears belongs to no single client.
+The shared connection lists, follows changes and subscribes. It also carries the calls if the upstream
+keeps no state of its clients. Otherwise calls go through sessions of single clients (`legs`), so that
+notifications on the shared connection concern no single client.
 """
 
 import asyncio
@@ -63,12 +63,12 @@ class Upstream:
     """A server that a gateway offers as a part of itself.
 
     Args:
-        entry: How it is reached.
-        settings: How it is treated.
+        entry: How the upstream is reached.
+        settings: Timeouts and limits.
         access: How the gateway authenticates to it.
         trusted: Whether it may be a program, or at a private address.
-        eager: Whether the gateway starts only when it was connected to, or `patience` is over.
-        introduced: Called when it has introduced itself.
+        eager: Whether the gateway waits for the connection before it serves, at most `patience` seconds.
+        introduced: Called after each handshake with the upstream.
     """
 
     is_open = True
@@ -94,7 +94,7 @@ class Upstream:
         self.breaker = self._make_breaker()
         self.parked = ParkedCalls(settings.max_parked)
         self.away: Away | None = None
-        """The way to calls that are parked in other processes, while this one runs."""
+        """Continues calls that are parked in other processes; None while the gateway does not run."""
         self.state_ttl = 600.0
         """Seconds a parked call waits for its client."""
         self.tasks = UpstreamTasks(self)
@@ -106,19 +106,19 @@ class Upstream:
         self.lists = UpstreamLists(self, self._announce)
         self.catalog = self.lists
         self.is_modern: bool | None = None
-        """Whether the upstream is of the modern era; None until it was connected to."""
+        """Whether the upstream is of the modern era; None before the first connection."""
         self.is_stateless = False
-        """Whether clients may share sessions with it: it keeps nothing of them there."""
+        """Whether clients may share sessions with it, because it keeps no state of them there."""
         self.version = NEWEST.name
         self.capabilities: ServerCapabilities | None = None
-        """What it can do; None until it was connected to."""
+        """Its capabilities; None before the first connection."""
         self.instructions: str | None = None
         """How a model should use it, in its own words."""
         self._eager = eager
         self._introduced = introduced
         self._access = access or Access()
         self.is_named = self._access.identity is not None
-        """Whether the upstream is told the caller's identity: then callers share nothing."""
+        """Whether the upstream learns the caller's identity; then callers share no connection."""
         self._guard = None if trusted else guard_of(entry)
         self._legs = Legs(entry.name, settings, self._leg_client)
         self._member: Member | None = None
@@ -136,20 +136,20 @@ class Upstream:
 
     @property
     def status(self) -> ServerStatus:
-        """How the shared connection stands."""
+        """The status of the shared connection."""
         if self._member is None:
             return ServerStatus(name=self.name, state="idle")
         return self._member.status()
 
     def node(self) -> Node:
-        """Return its connection as a part of a tree."""
+        """Return the shared connection as a node of the gateway's tree."""
         return Node(name=self.name, state="ended") if self._member is None else self._member.node()
 
     # Its life
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the upstream connected, or tried again, inside the block."""
+        """Keep the upstream connected, or keep trying to connect, inside the block."""
         loop = asyncio.get_running_loop()
         self.home = f"{os.getpid()}-{clock.token(6)}"
         self.breaker = self._make_breaker()
@@ -170,7 +170,7 @@ class Upstream:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.settings.patience):
                         await member.settled()
-                        await self.lists.first_read()  # what it can do is known then
+                        await self.lists.first_read()  # then its lists and capabilities are known
             yield
         finally:
             for each in work:
@@ -194,7 +194,7 @@ class Upstream:
     def _client(self, headers: Any = None, **options: Any) -> UpstreamClient:
         wanted: Any = self.settings.reconnect
         if self.entry.target is not None and hasattr(self.entry.target, "open"):
-            wanted = False  # a transport is opened once
+            wanted = False  # a transport can be opened only once
         return UpstreamClient(
             self.entry,
             self.settings,
@@ -206,7 +206,7 @@ class Upstream:
         )
 
     def _told(self, change: HostChange) -> None:
-        """Take what changed: the connection, or a list."""
+        """Handle a change of the connection or of a list."""
         if change.what != "state":
             self.lists.changed(change.what)
             return
@@ -226,17 +226,17 @@ class Upstream:
             self.lists.down()
 
     def _keeps_nothing(self, client: UpstreamClient) -> bool:
-        """Whether all clients may share sessions with it."""
+        """Whether the upstream keeps no state of clients, so that all may share sessions with it."""
         if self.is_modern or self.settings.stateless or self.entry.extra.get("stateless") is True:
             return True
         return not client.has_session
 
     def noticed_in(self, leg: Leg, notice: Notice) -> None:
-        """Take a notification in the session of a single client: it concerns that client."""
+        """Handle a notification in the session of a single client: it concerns that client."""
         if leg.session is not None:
             leg.noticed(notice)
         elif notice.method in LISTS and self._member is not None:
-            # The upstream may have told this session only, although its list changed for all.
+            # The upstream may have notified only this session, although the list changed for all.
             self.lists.doubt(self._member, LISTS[notice.method])
         elif notice.method == _UPDATED and not self.is_stateless:
             self._legs.updated(leg, notice.params)
@@ -260,7 +260,7 @@ class Upstream:
     # As a part
 
     def core(self, outer: ServerCore) -> ServerCore:
-        """Return the gateway's core: an upstream has none here."""
+        """Return the gateway's core: an upstream has none of its own."""
         return outer
 
     def join(self, outer: Enclosing) -> None:
@@ -308,7 +308,7 @@ class Upstream:
         return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {first_line(reason)}", data)
 
     def tenant_of(self, call: Call, ctx: Context) -> Tenant:
-        """Return the tenant that sessions are opened for when the client has none."""
+        """Return the tenant for which sessions are opened if the client has no session."""
         found = tenant_of(call, ctx, shared=self.is_stateless, named=self.is_named)
         if self.is_named and found.key is None:
             raise self._not_known()
@@ -322,20 +322,20 @@ class Upstream:
         return client if isinstance(client, UpstreamClient) else None
 
     async def set_level(self, client: UpstreamClient, level: Any) -> None:
-        """Ask for log messages from a level on, where the upstream sends any."""
+        """Ask for log messages of a level and above, if the upstream sends any."""
         if self.capabilities is not None and self.capabilities.logging is not None:
             with suppress(McpearlError):
                 await client.set_log_level(level)
 
     async def follow_level(self, leg: Leg, caller: Caller) -> None:
-        """Have the upstream send log messages in a session as the client wants them."""
+        """Ask the upstream for the log messages that the client wants, in a session."""
         if caller.log_level != leg.level:
             leg.level = caller.log_level
             if caller.log_level is not None:
                 await self.set_level(leg.client, caller.log_level)
 
     async def joint_leg(self, tenant: Tenant) -> Leg:
-        """Return the session for all calls of a client that has none and cannot be asked."""
+        """Return the session for all calls of a client that has no session and cannot be asked."""
         leg = await self._opened(self._legs.joint(tenant))
         leg.used = True
         return leg
@@ -363,7 +363,7 @@ class Upstream:
         return self._not_there(getattr(error, "reason", None) or str(error))
 
     async def follow_in_sessions(self, tenant: Tenant, uri: str, ctx: Context) -> None:
-        """Have the sessions of a client that has none itself announce changes of a resource."""
+        """Subscribe to a resource in the sessions that are kept for a client without a session."""
         await self._opened(self._legs.follow(tenant, uri, ctx))
 
     def known_leg(self, session: Session | None) -> Leg | None:
@@ -371,7 +371,7 @@ class Upstream:
         return self._legs.known(session)
 
     def lend(self, tenant: Tenant, capabilities: ClientCapabilities, key: bytes) -> Awaitable[Leg]:
-        """Lend a session for a call of a client that has none."""
+        """Lend a session for a call of a client without a session."""
         return self._opened(self._legs.lend(tenant, capabilities, key))
 
     def give_back(self, leg: Leg, tenant: Tenant, key: bytes) -> None:
@@ -384,7 +384,7 @@ class Upstream:
 
     @property
     def sessions(self) -> int:
-        """How many sessions with it belong to single clients."""
+        """How many sessions with the upstream belong to single clients."""
         return len(self._legs)
 
     async def _leg_client(
@@ -406,7 +406,7 @@ class Upstream:
         )
 
     async def _headers_for(self, principal: Any) -> Any:
-        """Return headers that identify the caller, where that is configured."""
+        """Return headers that identify the caller, if that is configured."""
         identity = self._access.identity
         if identity is None:
             return None

@@ -1,4 +1,4 @@
-"""The client of an upstream: its questions are put to the client that the gateway works for."""
+"""The gateway's client of an upstream, which passes the upstream's questions to a gateway's client."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -31,14 +31,14 @@ ANSWERS: dict[str, type[Result]] = {
 Ask = Callable[[str, Any, type[Result]], Awaitable[Result]]
 """Puts a question to a client: method, params, and the type of the answer."""
 Heard = Callable[[LoggingMessageNotificationParams, RequestId | None], None]
-"""Takes a log message, and the request on whose stream it came."""
+"""Called with a log message, and the request on whose stream it came."""
 NOTHING = ClientCapabilities()
 QUIET = ClientCapabilities(extensions={TASKS_EXTENSION: {}})
-"""What the gateway can do itself, for clients that cannot be asked anything."""
+"""The gateway's own capabilities, for clients that cannot be asked anything."""
 
 
 class RelayedQuestions(Callbacks):
-    """Answers an upstream's questions with what another client answers."""
+    """Answers an upstream's questions with the answers of a client of the gateway."""
 
     def __init__(self, capabilities: ClientCapabilities, ask: Ask | None, timeout: float) -> None:
         super().__init__(None, None, None, timeout)
@@ -46,7 +46,7 @@ class RelayedQuestions(Callbacks):
         self._ask = ask
 
     def capabilities(self, extensions: dict[str, dict[str, Any]]) -> ClientCapabilities:
-        """Return what the other client can do: an upstream must not ask for more."""
+        """Return the capabilities of that client: an upstream must not ask for more."""
         return self._declared
 
     async def _answer(self, method: str, params: Any) -> Result:
@@ -60,15 +60,15 @@ class RelayedQuestions(Callbacks):
 
 
 class UpstreamClient(Client):
-    """A client that works for another one.
+    """A client of an upstream that works for clients of the gateway.
 
     Args:
         target: The upstream, as for `Client`.
-        settings: How the gateway treats it.
-        capabilities: What the other client can do.
-        ask: Puts questions to it.
+        settings: Timeouts and limits.
+        capabilities: The capabilities of the gateway's client.
+        ask: Puts questions to the gateway's client.
         heard: Called with each log message as it arrives, and the request on whose stream it came.
-        guard: Returns the addresses that may be connected to, for one that is not trusted.
+        guard: Returns the addresses that may be connected to, if the upstream is not trusted.
         **options: Options of `Client`.
     """
 
@@ -96,7 +96,7 @@ class UpstreamClient(Client):
             **options,
         )
         self.relay = Relay(self._link, settings.timeout, settings.max_timeout, settings.patience)
-        """The way for requests of the other client."""
+        """Sends the requests of the gateway's clients."""
 
     @property
     def has_session(self) -> bool:
@@ -106,11 +106,11 @@ class UpstreamClient(Client):
         return not isinstance(transport, HttpTransport) or transport.has_session
 
     def task_shape(self, ask: Ask | None, seen: Callable[[Task], None] | None = None) -> TaskShape:
-        """Return how a task of the upstream is followed.
+        """Return the shape in which the upstream has tasks, to follow one.
 
         Args:
-            ask: Puts the questions of a task at a modern upstream; in a session they come as requests.
-            seen: Called with each of its states, at a modern upstream.
+            ask: Puts the questions of a modern upstream's task; in a session they come as requests.
+            seen: Called with each state of a modern upstream's task.
         """
         if self.era != "modern":
             return self._tasks.shape()
@@ -118,13 +118,13 @@ class UpstreamClient(Client):
         return ModernTasks(self._requests, questions, self._subscriptions.stream, seen)
 
     def keep_progress(self, token: RequestId, callback: ProgressCallback) -> None:
-        """Go on calling `callback` with the progress of a request that became a task."""
+        """Keep calling `callback` with the progress of a request that became a task."""
         connection = self._link.connection
         if connection is not None and isinstance(token, int):
             connection.progress.keep(token, callback)
 
     def drop_progress(self, token: RequestId) -> None:
-        """Stop that: the task has ended."""
+        """Stop calling the callback of a task that has ended."""
         connection = self._link.connection
         if connection is not None and isinstance(token, int):
             connection.progress.drop(token)

@@ -1,4 +1,4 @@
-"""From whatever names a server elsewhere to the part of a server that it becomes."""
+"""Makes a part of a server from a target elsewhere, such as a URL or a command."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ def upstream_part(name: str, other: Any) -> Upstream:
     """Return the part for a URL, a file, a command, or an entry of a host's configuration.
 
     Raises:
-        TypeError, ValueError, OSError: It is nothing that a client can be made for.
+        TypeError, ValueError, OSError: No client can be made for the target.
     """
     entry = other if isinstance(other, ServerEntry) else read_entry(name, other, surroundings())
-    find_target(entry, ReachOptions())  # refuses what no client could be made for
+    find_target(entry, ReachOptions())  # raises if no client could be made for it
     return Upstream(entry, UpstreamSettings())

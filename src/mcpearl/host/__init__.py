@@ -1,1 +1,1 @@
-"""Many servers in one program: configuration files of hosts, and the connections they lead to."""
+"""Many servers in one program: reads configuration files of hosts, and connects to their servers."""

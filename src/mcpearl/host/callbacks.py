@@ -1,4 +1,4 @@
-"""One set of callbacks for all servers of a host: a callback can be told which server asks."""
+"""One set of callbacks for all servers of a host: a callback can get the name of the server that asks."""
 
 import inspect
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from mcpearl.client.callbacks import Roots, is_async
 
 
 def told(callback: Callable[..., Any] | None, server: str) -> Callable[[Any], Any] | None:
-    """Return a callback of one argument; the name of the server is the second, if it takes two.
+    """Return a callback of one argument, which adds the server's name if `callback` takes two.
 
     Args:
-        callback: What the application passed.
+        callback: The callback that the application passed.
         server: The server's name.
     """
     if callback is None or not _takes(callback, 2):
@@ -20,10 +20,10 @@ def told(callback: Callable[..., Any] | None, server: str) -> Callable[[Any], An
 
 
 def roots_of(roots: Any, server: str) -> Roots | None:
-    """Return the roots for one server; a function that takes an argument is passed its name.
+    """Return the roots for one server; a function that takes an argument is passed the server's name.
 
     Args:
-        roots: What the application passed.
+        roots: The roots that the application passed, or a function that returns them.
         server: The server's name.
     """
     if not callable(roots) or not _takes(roots, 1):
@@ -38,7 +38,7 @@ def roots_of(roots: Any, server: str) -> Roots | None:
 
 
 def _with_server(callback: Callable[..., Any], server: str) -> Callable[[Any], Any]:
-    if is_async(callback):  # a client runs what is not async in a thread
+    if is_async(callback):  # must stay async: a client runs other functions in a thread
 
         async def answer(params: Any) -> Any:
             return await callback(params, server)
@@ -48,10 +48,10 @@ def _with_server(callback: Callable[..., Any], server: str) -> Callable[[Any], A
 
 
 def _takes(callback: Callable[..., Any], count: int) -> bool:
-    """Tell whether a function needs so many arguments, or takes any number."""
+    """Tell whether a function needs `count` positional arguments, or takes any number."""
     try:
         parameters = inspect.signature(callback).parameters.values()
-    except (TypeError, ValueError):  # some that are written in C
+    except (TypeError, ValueError):  # some functions written in C
         return False
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return True

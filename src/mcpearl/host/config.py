@@ -1,7 +1,7 @@
-"""Reading the configuration of a host: which servers there are, and what is wrong with the others.
+"""Reads the configuration of a host: the servers that can be used, and what is wrong with the others.
 
-Files of Claude Desktop, Claude Code, VS Code, Cursor and their like; `locations` knows where they are. An
-entry that cannot be used is a problem with a name, and the others are not affected.
+It reads files of Claude Desktop, Claude Code, VS Code, Cursor and similar hosts; `locations` knows where
+they are. An entry that cannot be used becomes a `Problem`; the other entries are not affected.
 """
 
 from collections.abc import Mapping
@@ -47,13 +47,13 @@ class HostConfig(Struct, frozen=True, kw_only=True):
     """The servers of a configuration."""
 
     source: str
-    """What the configuration is called in messages: its path, mostly."""
+    """What the configuration is called in messages: usually its path."""
     entries: dict[str, ServerEntry]
     """The servers that can be used, and those that are disabled, by name."""
     problems: tuple[Problem, ...] = ()
     """Entries that cannot be used, and why."""
     notes: tuple[Problem, ...] = ()
-    """What is doubtful about entries that are used all the same, such as a name that is there twice."""
+    """Doubts about entries that are used nevertheless, such as a name that occurs twice."""
 
 
 def read_config(
@@ -73,12 +73,12 @@ def read_config(
             servers by name.
         folder: The folder of the project, for `${workspaceFolder}` and relative directories; by default
             that of the file, or the current one.
-        env: What variables stand for; by default the environment of this process.
-        trusted: Whether the author may start programs here, and learn what variables stand for. If not,
-            entries with commands or variables are problems.
+        env: The values of variables; by default the environment of this process.
+        trusted: Whether the author of the configuration may start programs here and read variables. If
+            not, entries with commands or variables are problems.
 
     Raises:
-        ConfigError: The whole cannot be read: there is no such file, it is not JSON, or has no servers.
+        ConfigError: No entry can be read: there is no such file, it is not JSON, or has no servers.
     """
     content, name, place = _content(source)
     around = surroundings(Path(folder) if folder is not None else place)
@@ -100,7 +100,7 @@ def read_config(
 
 
 def _content(source: ConfigSource) -> tuple[Any, str, Path | None]:
-    """Return what a configuration holds, what it is called, and the folder it belongs to."""
+    """Return the content of a configuration, its name for messages, and the folder it belongs to."""
     if isinstance(source, Mapping):
         return source, "the configuration", None
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
@@ -156,7 +156,7 @@ def _servers(content: Any, source: str, folder: Path) -> Mapping[str, Any]:
 
 
 def _of_project(content: Mapping[str, Any], folder: Path) -> Mapping[str, Any] | None:
-    """Return the servers that Claude Code keeps for one project, in the file for all of them."""
+    """Return the servers that Claude Code keeps for one project, in its file for all projects."""
     projects = content.get("projects")
     project = projects.get(str(folder)) if isinstance(projects, Mapping) else None
     return servers_in(project) if isinstance(project, Mapping) else None
@@ -167,7 +167,7 @@ def _entry(name: Any, value: Any, around: Surroundings) -> ServerEntry:
         raise ConfigError(f"a server's name is text of 1 to {MAX_NAME} characters")
     entry = read_entry(name, value, around)
     if not entry.disabled:
-        find_target(entry, ReachOptions())  # refuses what no client could be made for
+        find_target(entry, ReachOptions())  # raises if no client could be made for it
     return entry
 
 

@@ -29,8 +29,8 @@ from mcpearl.runtime.tree import Node
 from mcpearl.types.base import Wire
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
-_STOPPING = 15.0  # seconds a server has to stop: a process is asked, told and killed within six
-_RESTARTS = 1_000_000  # of a connection's own task; a server that is down does not cause one
+_STOPPING = 15.0  # seconds a server has to stop; a process is killed after six at the latest
+_RESTARTS = 1_000_000  # of a server's own task; a server that is down does not cause one
 
 
 class Fleet:
@@ -38,10 +38,10 @@ class Fleet:
 
     Args:
         make: Makes the client of a member.
-        policy: When connections are tried again.
+        policy: When to connect again.
         tell: Called with each change.
-        lazy: Whether servers are connected only when they are needed.
-        max_servers: How many there may be.
+        lazy: Whether to connect to servers only when they are needed.
+        max_servers: How many servers there may be.
         max_offers: How many items a list of one server may have.
     """
 
@@ -70,10 +70,10 @@ class Fleet:
             "host", restarts=_RESTARTS, stop_together=True, backoff=policy
         )
 
-    # Coming and going
+    # Adding and removing
 
     async def start(self) -> None:
-        """Be ready for servers."""
+        """Start the supervisor; servers can be added from now on."""
         await self._supervisor.start()
 
     async def stop(self) -> None:
@@ -114,7 +114,7 @@ class Fleet:
         member = self.members.get(name)
         if member is None:
             raise self._unknown_server(name)
-        self._forget(name)  # it is not found any more while it closes
+        self._forget(name)  # so that it is not found while it closes
         await self._supervisor.remove(name)
         self._tell(HostChange(name, "removed", member.status()))
 
@@ -131,7 +131,7 @@ class Fleet:
         return Node(name="host", state=tree.state, uptime=tree.uptime, children=children)
 
     async def settled(self, timeout: float) -> None:
-        """Wait until each server is connected or was tried once, at most `timeout` seconds."""
+        """Wait until each server is connected or an attempt failed, at most `timeout` seconds."""
         waiting = [asyncio.ensure_future(each.settled()) for each in self.members.values()]
         await _within(waiting, timeout)
 
@@ -148,7 +148,7 @@ class Fleet:
         return KeyError(f"there is no server `{name}`{did_you_mean(name, self.members)}")
 
     async def find(self, kind: Kind, joint: str, timeout: float) -> tuple[Member, str]:
-        """Return the server that a name belongs to, and the name there."""
+        """Return the server that a joint name belongs to, and the item's own name at that server."""
         found = self.names[kind].find(joint) or named_server(joint, self.members)
         if found is None:  # it may be in a list that was not read yet, or that changed
             missing = (await self.offers(kind, timeout)).missing
@@ -168,7 +168,7 @@ class Fleet:
         return McpError(INVALID_PARAMS, message + hint, {"name": joint[:200]})
 
     async def owner(self, uri: str, timeout: float) -> Member:
-        """Return the server that has a resource: one that lists it, or has a template for it."""
+        """Return the server that has a resource: the first that lists it, or has a template for it."""
         found = self._lister(uri)
         if found is None:
             resources = await self.offers("resources", timeout)
@@ -198,13 +198,13 @@ class Fleet:
                 if UriTemplate(each.uri_template).match(uri) is not None:
                     return each.server
             except TemplateError:
-                continue  # this server's template costs only itself
+                continue  # an invalid template affects only itself
         return None
 
     # Listing
 
     async def offers(self, kind: Kind, timeout: float) -> "Offers[Any]":
-        """Return a list over all servers, without those that have not answered in time."""
+        """Return a list of all servers' items, without servers that have not answered in time."""
         parts: dict[str, list[Any]] = {}
         missing: dict[str, str] = {}
         reading: dict[str, asyncio.Future[list[Any]]] = {}
@@ -255,17 +255,17 @@ class Fleet:
 
 
 async def _read(member: Member, kind: Kind) -> list[Any]:
-    """Read a list; what fails is a reason that this server is missing."""
+    """Read a list; any failure becomes the reason why this server is missing."""
     try:
         return await member.listed(kind)
     except McpearlError:
         raise
-    except Exception as error:  # a server's list that breaks our code costs only that server
+    except Exception as error:  # a list that breaks our code affects only its server
         raise ConnectionLost(f"its {kind} cannot be read: {type(error).__name__}") from error
 
 
 async def _within(work: "Sequence[asyncio.Future[Any]]", timeout: float) -> None:
-    """Wait for all, at most `timeout` seconds; cancel the rest."""
+    """Wait for all work, at most `timeout` seconds; cancel the rest."""
     if not work:
         return
     try:

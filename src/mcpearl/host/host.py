@@ -1,4 +1,4 @@
-"""Many servers in one program: connected to together, and used as if they were one."""
+"""Many servers in one program: connects to all of them, and uses them as if they were one."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -58,37 +58,37 @@ _TAKES_TOKENS = ("http://", "https://", "ws://", "wss://")
 
 
 class Host:
-    """The servers of a configuration, connected to together.
+    """Connects to all servers of a configuration.
 
     >>> async with Host("mcp.json") as host:
     ...     for tool in await host.tools():
     ...         print(tool.name, tool.server)
     ...     result = await host.call_tool("weather__forecast", {"city": "Oslo"})
 
-    A server that is down is shown in `servers` with its reason and tried again; the others do not notice.
-    A callback that takes a second argument is passed the name of the server that asks.
+    A server that is down is shown in `servers` with the reason and tried again; the others are not
+    affected. A callback that takes a second argument is passed the name of the server that asks.
 
     Args:
         source: the path or the text of a configuration file (Claude Desktop, Claude Code, VS Code,
-            Cursor), or an object: `{"mcpServers": {…}}`, or servers by name, which can be whatever
-            `Client` takes, such as `{"weather": "https://…", "own": app}`.
-        sampling: answers a server that wants text from a model.
-        elicitation: answers a server that wants input from the user.
+            Cursor), or an object: `{"mcpServers": {…}}`, or servers by name, each any target that
+            `Client` accepts, such as `{"weather": "https://…", "own": app}`.
+        sampling: called when a server wants a message from a model.
+        elicitation: called when a server wants input from the user.
         roots: the directories that servers may work in, or a function that returns them.
         on_log: called with each log message.
         on_progress: called with the progress of calls that have no callback of their own.
         on_notification: called with every other notification.
-        on_stderr: called with each line a server process writes to stderr; otherwise they appear on
-            stderr of this process.
-        on_change: called with each `HostChange`: of a server's state, and of what it offers.
-        auth: how to get into servers, by name, as for `Client`; or `"oauth"` to log in with the
-            browser at every address that wants it.
-        reconnect: when connections are tried again.
-        lazy: whether a server is connected to when it is first needed, not at once.
-        patience: seconds that lists and `connect` wait for servers that are slow.
+        on_stderr: called with each line a server process writes to stderr; by default the lines go to
+            this process's stderr.
+        on_change: called with each `HostChange`: when a server's state changes, or what it offers.
+        auth: how to authorize at each server, by name, as for `Client`; or `"oauth"` to log in with
+            the browser at every address that requires it.
+        reconnect: when to connect again to a server that is down.
+        lazy: whether to connect to a server only when it is first needed.
+        patience: seconds that lists and `connect` wait for slow servers.
         max_servers: how many servers there may be.
         max_offers: how many tools, resources or prompts one server may have.
-        options: further options of all clients; see `Client`.
+        options: further options of all clients; `Client` describes them.
     """
 
     def __init__(
@@ -142,10 +142,10 @@ class Host:
     # Connecting
 
     async def connect(self) -> None:
-        """Connect to all servers at the same time. `async with` does this, and `close`.
+        """Connect to all servers at the same time. `async with` calls this, and later `close`.
 
-        Returns when each is connected or could not be, or after `patience` seconds. A server that is not
-        there is no error.
+        Returns when an attempt to connect to each server has ended, or after `patience` seconds. A server
+        that cannot be reached is not an error.
         """
         await self._fleet.start()
         try:
@@ -200,15 +200,15 @@ class Host:
     def _auth_of(self, entry: ServerEntry) -> Any:
         if isinstance(self._auth, Mapping):
             return self._auth.get(entry.name)
-        # One login for all is safe only where each server is logged in to on its own.
+        # `"oauth"` logs in at each address separately, so no server gets the token of another.
         return self._auth if (entry.url or "").startswith(_TAKES_TOKENS) else None
 
-    # Looking
+    # Inspecting
 
     @property
     def servers(self) -> dict[str, ServerStatus]:
-        """How each server stands, by name, with those that cannot be used and why."""
-        # A copy first: another thread may look while servers come and go.
+        """The status of each server by name, including those that cannot be used, with the reason."""
+        # Copied first: another thread may read this while servers are added and removed.
         up = {name: member.status() for name, member in list(self._fleet.members.items())}
         return {**up, **self._unused}
 
@@ -220,12 +220,12 @@ class Host:
         """Return an iterator over the changes from now on, for `async for`.
 
         Args:
-            limit: how many changes may wait to be taken; then the oldest are dropped.
+            limit: how many changes may wait to be read; then the oldest are dropped.
         """
         return self._audience.iterate(limit)
 
     def __getitem__(self, server: str) -> Client:
-        """Return the client of a server; raises `ConnectionLost` with the reason if there is none."""
+        """Return the client of a server; raise `ConnectionLost` with the reason if there is none."""
         return self._fleet.member(server).expect()
 
     def __contains__(self, server: object) -> bool:
@@ -242,7 +242,7 @@ class Host:
         return f"<Host of {len(self)} servers, {ready} ready>"
 
     async def client(self, server: str, timeout: float | None = None) -> Client:
-        """Return the client of a server, connecting to it first if that has not been done.
+        """Return the client of a server; connect to the server first if that has not been done.
 
         Args:
             server: the server's name.
@@ -256,10 +256,10 @@ class Host:
     # What the servers offer
 
     async def tools(self, timeout: float | None = None) -> Offers[HostTool]:
-        """Return the tools of all servers, under names that are unique.
+        """Return the tools of all servers, under unique names.
 
-        Lists are kept until a server announces a change. `missing` of the result has the servers that are
-        not in it.
+        Lists are kept until a server announces a change. `missing` of the result names the servers whose
+        tools are not in it.
 
         Args:
             timeout: seconds to wait for servers; by default `patience`.
@@ -267,7 +267,7 @@ class Host:
         return await self._fleet.offers("tools", self._seconds(timeout))
 
     async def prompts(self, timeout: float | None = None) -> Offers[HostPrompt]:
-        """Return the prompts of all servers, under names that are unique.
+        """Return the prompts of all servers, under unique names.
 
         Args:
             timeout: seconds to wait for servers; by default `patience`.
@@ -292,7 +292,7 @@ class Host:
         """
         return await self._fleet.offers("resource_templates", self._seconds(timeout))
 
-    # Using it
+    # Using what they offer
 
     @overload
     async def call_tool(
@@ -337,14 +337,14 @@ class Host:
         """Call a tool of one of the servers.
 
         Args:
-            name: the tool's name, as `tools` has it.
-            arguments: what the tool is called with, by name.
+            name: the tool's name, as `tools` returns it.
+            arguments: the arguments by name, as for `Client.call_tool`.
             returns: the type of `result.data`; by default the output schema decides.
             timeout: seconds for the call; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the host's callback.
             meta: members of `_meta` in the request.
-            raise_on_error: whether a tool that failed raises `ToolError`.
+            raise_on_error: whether to raise `ToolError` if the tool fails.
         """
         member, own = await self._fleet.find("tools", name, self._patience)
         client = await member.connected(self._seconds(timeout))
@@ -369,8 +369,8 @@ class Host:
         """Return a prompt of one of the servers with its arguments filled in.
 
         Args:
-            name: the prompt's name, as `prompts` has it.
-            arguments: values by name; what is not text is sent as JSON.
+            name: the prompt's name, as `prompts` returns it.
+            arguments: values by name; a value that is not text is sent as JSON.
             timeout: seconds for the call; by default the client's.
         """
         member, own = await self._fleet.find("prompts", name, self._patience)
@@ -395,24 +395,24 @@ class Host:
         client = await member.connected(self._seconds(timeout))
         return await client.read_resource(uri, timeout=timeout)
 
-    # Servers that come and go
+    # Adding and removing servers
 
     async def add(self, name: str, target: Reachable) -> None:
-        """Begin to connect to one more server. It is tried again until it is there.
+        """Begin to connect to one more server. If that fails, it is tried again.
 
         Args:
             name: the server's name.
-            target: an entry as in a configuration, or whatever `Client` takes.
+            target: an entry as in a configuration, or any other target that `Client` accepts.
 
         Raises:
-            ConfigError: It cannot be connected to, whatever is tried.
+            ConfigError: The target is not valid.
         """
         entry = _entry(name, target)
         async with self._changing:
             await self._fleet.add(entry)
 
     async def remove(self, name: str) -> None:
-        """Disconnect from a server; calls that it has not answered fail.
+        """Disconnect from a server, and forget it; calls that it has not answered fail.
 
         Args:
             name: the server's name.
@@ -421,11 +421,11 @@ class Host:
             await self._fleet.remove(name)
 
     async def replace(self, name: str, target: Reachable) -> None:
-        """Put another server in the place of one, under the same name.
+        """Replace a server by another one, under the same name.
 
         Args:
             name: the server's name.
-            target: an entry as in a configuration, or whatever `Client` takes.
+            target: an entry as in a configuration, or any other target that `Client` accepts.
         """
         entry = _entry(name, target)
         async with self._changing:
@@ -433,13 +433,13 @@ class Host:
             await self._fleet.add(entry)
 
     async def update(self, source: ConfigSource | HostConfig) -> None:
-        """Make the servers those of a configuration. Those whose entry is the same are not disturbed.
+        """Replace the servers by those of a configuration. Servers with unchanged entries stay connected.
 
         Args:
             source: a configuration, as for the host itself.
 
         Raises:
-            ConfigError: It cannot be read as a whole; then nothing has changed.
+            ConfigError: The configuration cannot be read; then nothing has changed.
         """
         config = source if isinstance(source, HostConfig) else read_config(source)
         wanted = {name: each for name, each in config.entries.items() if not each.disabled}
@@ -456,7 +456,7 @@ class Host:
                         self._unused[name] = _invalid(name, str(error))
 
     def retry(self, server: str) -> None:
-        """Try now to connect to a server that is down, without waiting for the next attempt.
+        """Try to connect at once to a server that is down, without waiting for the next attempt.
 
         Args:
             server: the server's name.

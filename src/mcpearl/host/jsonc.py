@@ -1,6 +1,6 @@
-"""JSON as people edit it in configuration files: with comments and trailing commas, as VS Code has it.
+"""JSON as people edit it in configuration files: with comments and trailing commas, as in VS Code.
 
-Members that an object has twice are noted; JSON itself would drop all but the last without a word.
+Members that an object has twice are noted; a JSON parser would silently drop all but the last.
 """
 
 import json
@@ -12,27 +12,27 @@ from mcpearl.client.entries import ConfigError
 
 MAX_SIZE = 4 * 1024 * 1024  # bytes of a file
 
-# Each alternative takes all it can and cannot fail once begun, so the time is linear in the text.
+# Each alternative matches all it can and cannot fail once begun, so the time is linear in the text.
 _STRING_OR_COMMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _STRING_OR_COMMA = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|,(?=\s*[}\]])', re.DOTALL)
 _VISIBLE = re.compile(r"[^\r\n]")
 
 
 class JsonObject(dict[str, Any]):
-    """An object of a file, with the names that it has more than once."""
+    """An object of a file, with the names that occur in it more than once."""
 
     repeated: tuple[str, ...] = ()
 
 
 def parse(data: bytes | str, source: str) -> Any:
-    """Return what a text says.
+    """Parse a text.
 
     Args:
-        data: The text; of bytes the encoding is detected.
+        data: The text; if it is bytes, the encoding is detected.
         source: What it is called in errors.
 
     Raises:
-        ConfigError: It is too long, or not JSON; the message has the line.
+        ConfigError: The text is too long, or not JSON; the message has the line.
     """
     if len(data) > MAX_SIZE:
         raise ConfigError(f"{source} has more than {MAX_SIZE} bytes: it is not a configuration")
@@ -60,7 +60,7 @@ def _decode(data: bytes, source: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """Put spaces in place of comments and trailing commas: positions in errors stay right."""
+    """Replace comments and trailing commas by spaces, so that positions in errors stay right."""
     if "/" in text:
         text = _STRING_OR_COMMENT.sub(_without_comment, text)
     return _STRING_OR_COMMA.sub(lambda found: " " if found[0] == "," else found[0], text)

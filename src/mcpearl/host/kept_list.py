@@ -1,4 +1,4 @@
-"""One list of one server, such as its tools: asked for once, and again after it changed."""
+"""One list of one server, such as its tools: read once, and again after it changed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,16 +11,16 @@ from mcpearl.runtime import clock
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
-UNANNOUNCED = 60.0  # seconds a list is kept of a server that does not announce changes
+UNANNOUNCED = 60.0  # seconds for which a list is kept if the server does not announce changes
 
 
 class KeptList:
-    """One list.
+    """One list of a server, kept until it changes.
 
     Args:
         kind: What is listed.
         limit: How many items there may be.
-        made: Makes of the server's items what the host shows, each time the list was read.
+        made: Turns the server's items into those that the host shows; called after each reading.
     """
 
     def __init__(self, kind: Kind, limit: int, made: Callable[[list[Any]], list[Any]]) -> None:
@@ -37,19 +37,19 @@ class KeptList:
         return self._items if clock.monotonic() < self._expires else None
 
     def last(self) -> list[Any]:
-        """Return the list as it was read last, changed or not."""
+        """Return the list as it was last read, even if it has changed since."""
         return self._items or []
 
     def changed(self) -> None:
-        """Note that the list is not what it was."""
+        """Note that the list has changed."""
         self._expires = 0.0
         self._stale = True
 
     async def read(self, client: Client, *, announced: bool, timeout: float) -> list[Any]:
-        """Return the list, read from the server unless it is known. Several callers share one reading.
+        """Return the list; read it from the server unless it is known. Several callers share one reading.
 
         Args:
-            client: The server's.
+            client: The client of the server.
             announced: Whether the server announces changes.
             timeout: Seconds for reading all of it.
         """
@@ -96,7 +96,7 @@ class KeptList:
         except CapabilityMissing:
             return []
         except McpError as error:
-            # Many servers that have resources know nothing of templates.
+            # Many servers that have resources do not implement templates.
             if error.code != METHOD_NOT_FOUND or self.kind != "resource_templates":
                 raise
         return items
@@ -121,6 +121,6 @@ def _offered(capabilities: ServerCapabilities, kind: Kind) -> bool:
 
 
 def _heard(reading: "asyncio.Task[list[Any]]") -> None:
-    """Take note of a failure that no caller waits for any more."""
+    """Retrieve a failure that no caller waits for any more, so that asyncio does not log it."""
     if not reading.cancelled():
         reading.exception()

@@ -1,4 +1,4 @@
-"""Where hosts keep their configuration on this computer, as data."""
+"""A table of the files in which hosts keep their configuration on this computer."""
 
 import os
 import sys
@@ -11,8 +11,9 @@ from msgspec import Struct
 Scope = Literal["user", "project"]
 System = Literal["darwin", "win32", "linux"]
 
-# Folders for the settings of programs: `{settings}` below.
-_SETTINGS: dict[System, tuple[str, str]] = {  # a variable that names it, and where it is without
+# Folders for the settings of programs (`{settings}` below): the variable that names the folder, and its
+# path in the home directory if the variable is not set.
+_SETTINGS: dict[System, tuple[str, str]] = {
     "darwin": ("", "Library/Application Support"),
     "win32": ("APPDATA", "AppData/Roaming"),
     "linux": ("XDG_CONFIG_HOME", ".config"),
@@ -40,7 +41,7 @@ _FILES: tuple[tuple[str, str, Scope, str, str], ...] = (
 
 
 class Location(Struct, frozen=True, kw_only=True):
-    """A file in which a host has its servers, whether it exists or not."""
+    """A file in which a host keeps its servers; it need not exist."""
 
     host: str
     """The host, such as `claude-desktop`, `claude-code`, `vscode` or `cursor`."""
@@ -49,7 +50,7 @@ class Location(Struct, frozen=True, kw_only=True):
     scope: Scope
     """Whether the file is for all projects of a user, or for one project."""
     path: Path
-    """Where the file is."""
+    """The path of the file."""
     section: str
     """The member of the file that has the servers."""
 

@@ -1,7 +1,7 @@
-"""One server of a host: its connection, which is tried again without end, and the lists kept of it.
+"""One server of a host: keeps it connected, without giving up, and keeps its lists.
 
-A `Client` comes back by itself once it was connected. What is added here: the first connection is tried
-again too, and so is one that the client gave up.
+A `Client` reconnects by itself after its first connection. This module also repeats the first attempt,
+and connects again after the client has given up.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from mcpearl.types.subscriptions import SubscriptionFilter
 
 logger = logging.getLogger("mcpearl.host")
 
-# What a notification makes stale, and what changed with it.
+# The lists that a notification makes stale.
 _STALE: dict[str, tuple[Kind, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
@@ -47,7 +47,7 @@ _STATES: dict[ServerState, State] = {
     "disabled": "ended",
     "invalid": "failed",
 }
-_REASON = 1000  # characters of a reason
+_REASON = 1000  # characters of a reason at most
 _READING = 60.0  # seconds in which all pages of a list have to come
 
 
@@ -55,10 +55,10 @@ class Member:
     """One server of a host.
 
     Args:
-        entry: What the configuration says of it.
+        entry: The server's entry in the configuration.
         make: Makes a client for it.
         lists: The lists to keep.
-        policy: When a connection is tried again.
+        policy: When to connect again.
         tell: Called with each change.
         lazy: Whether to connect only when the server is needed.
     """
@@ -76,7 +76,7 @@ class Member:
         self.entry = entry
         self.lists = lists
         self.client: Client | None = None
-        """The client, once it was connected; it may be reconnecting."""
+        """The client, after its first connection; it may be reconnecting."""
         self._make = make
         self._policy = policy
         self._tell = tell
@@ -89,7 +89,7 @@ class Member:
         self._info: Implementation | None = None
         self._version: str | None = None
         self._wanted = asyncio.Event()
-        self._settled = asyncio.Event()  # set unless a first attempt is under way
+        self._settled = asyncio.Event()  # cleared while a first attempt is under way
         self._again = asyncio.Event()  # set to try again at once
         self._following: asyncio.Task[None] | None = None
         self._granted: SubscriptionFilter | None = None  # what a modern server announces to us
@@ -104,10 +104,10 @@ class Member:
         """The server's name."""
         return self.entry.name
 
-    # Looking
+    # Inspecting
 
     def status(self) -> ServerStatus:
-        """Return how the server stands."""
+        """Return the server's status."""
         return ServerStatus(
             name=self.name,
             state=self._state,
@@ -119,7 +119,7 @@ class Member:
         )
 
     def node(self) -> Node:
-        """Return its part of the host's tree."""
+        """Return the server's part of the host's tree."""
         client = self.client
         return Node(
             name=self.name,
@@ -153,7 +153,7 @@ class Member:
     # Using
 
     def want(self) -> None:
-        """Connect, if that has waited until the server is needed."""
+        """Connect, if the connection was put off until the server is needed."""
         if self._state == "idle":
             self._enter("connecting")
             self._wanted.set()
@@ -164,7 +164,7 @@ class Member:
         self._again.set()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to connect has ended, in either way."""
+        """Wait until the first attempt to connect has succeeded or failed."""
         self.want()
         await self._settled.wait()
 
@@ -183,7 +183,7 @@ class Member:
         return self.expect()
 
     def expect(self) -> Client:
-        """Return the client, or raise why there is none."""
+        """Return the client, or raise an error that says why there is none."""
         if self.client is None:
             raise ConnectionLost(
                 f"server `{self.name}` is not connected: {self._reason or self._state}"
@@ -191,7 +191,7 @@ class Member:
         return self.client
 
     async def listed(self, kind: Kind) -> list[Any]:
-        """Return a list of the server, from what is kept or from the server itself."""
+        """Return a list of the server: the kept one, or one read from the server."""
         await self.settled()
         if self._state != "ready":
             raise ConnectionLost(self._reason or self._state)
@@ -199,7 +199,7 @@ class Member:
         return await self.lists[kind].read(self.expect(), announced=announced, timeout=_READING)
 
     def known(self, kind: Kind) -> list[Any] | None:
-        """Return a list that need not be read; None if there is none."""
+        """Return a list if it is kept and need not be read; None otherwise."""
         return self.lists[kind].items() if self._state == "ready" else None
 
     def _announces(self, kind: Kind) -> bool:
@@ -215,7 +215,7 @@ class Member:
     # Running
 
     async def run(self) -> None:
-        """Keep the server connected, until this is cancelled."""
+        """Keep the server connected, until this task is cancelled."""
         retries = Retries(self._policy)
         loop = asyncio.get_running_loop()
         try:
@@ -232,7 +232,7 @@ class Member:
             self._settled.set()
 
     async def _connection(self) -> Exception:
-        """Connect, and stay connected as long as the client can; return why that ended."""
+        """Connect, stay connected as long as the client can, and return why the connection ended."""
         try:
             async with self._make(self) as client:
                 self._begin(client)
@@ -290,10 +290,10 @@ class Member:
         for kept in self.lists.values():
             await kept.close()
 
-    # What the client tells
+    # Called by the client
 
     def entered(self, phase: Phase) -> None:
-        """Take a phase of the client, after its first connection."""
+        """Handle a change of the client's phase, after its first connection."""
         client = self.client
         if client is None:
             return
@@ -303,13 +303,13 @@ class Member:
             self._down(ConnectionLost(client.tree().last_error or "the connection was lost"))
 
     def noticed(self, notice: Notice) -> None:
-        """Take a notification of the server: a list may have changed."""
+        """Handle a notification of the server: a list may have changed."""
         for kind in _STALE.get(notice.method, ()):
             self.lists[kind].changed()
             self._news[kind].poke(asyncio.get_running_loop())
 
     async def _follow(self, client: Client) -> None:
-        """Have a modern server announce changes of its lists, for as long as it does."""
+        """Subscribe to changes of a modern server's lists, again whenever the stream ends."""
         offered = client.server_capabilities
         wanted = {
             "tools": bool(offered.tools and offered.tools.list_changed),
@@ -324,7 +324,7 @@ class Member:
                     if changes.granted is None:
                         return  # the server ended it at once
                     async for _ in changes:
-                        pass  # `noticed` gets each
+                        pass  # `noticed` is called with each one
             except McpError as error:
                 logger.info("server `%s` announces no changes: %s", self.name, error)
                 return
@@ -335,7 +335,7 @@ class Member:
             await asyncio.sleep(retries.next_delay())
 
     def _unfollowed(self) -> None:
-        """Note that changes are not announced any more: what was kept because of that is doubtful."""
+        """Note that changes are no longer announced, so kept lists may be out of date."""
         if self._granted is not None:
             self._granted = None
             for kept in self.lists.values():
@@ -343,7 +343,7 @@ class Member:
 
 
 def _reason_of(failure: Exception | None) -> str:
-    """Return why a server is down, in words for the person who configured it."""
+    """Return why a server is down, for the person who configured it."""
     if isinstance(failure, McpError):
         if isinstance(failure.data, dict) and "status" in failure.data:
             return f"{failure.message}; is this the address of an MCP server?"

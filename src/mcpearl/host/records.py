@@ -1,4 +1,4 @@
-"""What a host shows of its servers: their states, changes, and what they offer."""
+"""What a host tells about its servers: their states, changes, and what they offer."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -11,25 +11,25 @@ from mcpearl.types.resources import Resource, ResourceTemplate
 from mcpearl.types.tools import Tool
 
 ServerState = Literal["idle", "connecting", "ready", "down", "disabled", "invalid"]
-"""`idle` is a server that is not needed yet; `invalid` one whose entry cannot be used."""
+"""`idle`: the server is not needed yet; `invalid`: its entry cannot be used."""
 Kind = Literal["tools", "resources", "resource_templates", "prompts"]
 
 T = TypeVar("T")
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
-    """How one server of a host stands."""
+    """The status of one server of a host."""
 
     name: str
     """The server's name."""
     state: ServerState
-    """What the connection is doing."""
+    """The state of the connection."""
     reason: str | None = None
     """Why there is no connection."""
     since: float = 0.0
     """When the state began, in seconds since 1970."""
     tries: int = 0
-    """Attempts to connect that failed, since there was last a connection."""
+    """Failed attempts to connect since the last connection."""
     server_info: Implementation | None = None
     """Name and version, as the server introduced itself last."""
     protocol_version: str | None = None
@@ -42,9 +42,9 @@ class HostChange(Struct, frozen=True):
     server: str
     """The server's name."""
     what: Literal["state", "tools", "resources", "prompts", "added", "removed"]
-    """What changed; `state` also when a server is back."""
+    """What changed; `state` also when a server is connected again."""
     status: ServerStatus
-    """How the server stands now."""
+    """The server's status now."""
 
 
 class HostTool(Tool, kw_only=True):
@@ -80,17 +80,17 @@ class HostResourceTemplate(ResourceTemplate, kw_only=True):
 
 
 class Offers(Sequence[T], Generic[T]):
-    """What the servers of a host offer: a sequence, with the names of servers that are not in it.
+    """What the servers of a host offer: a sequence of items, and the servers that are missing from it.
 
     Args:
-        items: What there is, server by server.
-        missing: Why servers are not in it, by name.
+        items: The items, server by server.
+        missing: The missing servers by name, each with the reason.
     """
 
     def __init__(self, items: list[T], missing: dict[str, str]) -> None:
         self._items = items
         self.missing = missing
-        """Servers whose part is not here, each with the reason."""
+        """Servers whose items are not in the sequence, each with the reason."""
 
     @overload
     def __getitem__(self, index: int) -> T: ...

@@ -64,7 +64,7 @@ class SyncClient(Face[Client]):
         return made
 
     def given_up(self) -> None:
-        """Wait until the connection is lost and will not come back, and raise why."""
+        """Wait until the connection is lost and will not come back, and raise the reason."""
         self._portal.run(self._inner.given_up())
 
     @property
@@ -78,14 +78,14 @@ class SyncClient(Face[Client]):
         return self._inner.is_over
 
     def tree(self) -> Node:
-        """Return the connection and what depends on it: states, restarts, the last error, uptime."""
+        """Return the connection and its subscriptions: states, restarts, the last error, uptime."""
         return self._portal.call(self._inner.tree)
 
     def tree_changes(self, limit: int = 1000) -> SyncStream[NodeChange]:
         """Return an iterator over the changes of the connection from now on, for `for`.
 
         Args:
-            limit: how many changes may wait to be taken; then the oldest are dropped.
+            limit: how many changes may wait to be read; then the oldest are dropped.
         """
         return SyncStream(self._portal.call(lambda: self._inner.tree_changes(limit)), self._portal)
 
@@ -96,7 +96,7 @@ class SyncClient(Face[Client]):
 
     @property
     def server_capabilities(self) -> ServerCapabilities:
-        """What the server announced it can do."""
+        """The capabilities that the server announced."""
         return self._inner.server_capabilities
 
     @property
@@ -111,7 +111,7 @@ class SyncClient(Face[Client]):
 
     @property
     def era(self) -> Literal["legacy", "modern"]:
-        """Whether there is a session (`legacy`) or each request stands for itself (`modern`)."""
+        """`legacy` if the server keeps a session, `modern` if each request stands for itself."""
         return self._inner.era
 
     def request(
@@ -122,12 +122,12 @@ class SyncClient(Face[Client]):
         *,
         timeout: float | None = None,
     ) -> R:
-        """Send a request that has no method of its own here, as extensions define them.
+        """Send a request for which there is no method here, such as one of an extension.
 
         Args:
             method: the method.
             params: its params.
-            kind: the type of its result; members it does not have are kept in `extra`.
+            kind: the type of its result; members that the type does not have are kept in `extra`.
             timeout: seconds for the call; by default the client's.
         """
         return self._portal.run(self._inner.request(method, params, kind, timeout=timeout))
@@ -155,13 +155,13 @@ class SyncClient(Face[Client]):
     def on(self, method: str, handler: Callable[[Any], Any] | None) -> None:
         """Call a function with each notification of one kind, or with requests of an extension.
 
-        It takes the place of `on_log` or `on_notification` for its method, and stays set when the client
-        reconnects. It is called with the params; those of a method that the specification does not have
-        are a dict. What it returns for a request, a dict or None, is the result.
+        The handler replaces `on_log` or `on_notification` for its method, and stays set when the client
+        reconnects. It is called with the params, which are a dict if the specification does not define
+        the method. The handler of a request returns its result: a dict, or None for an empty one.
 
         Args:
             method: the method, such as `notifications/tools/list_changed`.
-            handler: a function, which may be async; None removes the one that is set.
+            handler: a function, which may be async; None removes the current one.
         """
         self._portal.call(lambda: self._inner.on(method, threaded(handler)))
 
@@ -169,7 +169,7 @@ class SyncClient(Face[Client]):
         """Return one page of the tools.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return self._portal.run(self._inner.list_tools(cursor))
 
@@ -221,14 +221,14 @@ class SyncClient(Face[Client]):
 
         Args:
             name: the tool's name.
-            arguments: what the tool is called with, by name: a dict, or an object with fields, such as
-                a dataclass or a pydantic model. Values may be such objects too, and dates and paths.
+            arguments: the arguments by name: a dict, or an object with fields, such as a dataclass or
+                a pydantic model. Values may also be such objects, dates or paths.
             returns: the type of `result.data`; by default the output schema decides.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification; without one, progress is not asked for.
+            timeout: seconds for the call, including repeated requests; by default the client's.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the client's callback.
             meta: members of `_meta` in the request.
-            raise_on_error: whether a tool that failed raises `ToolError`, instead of returning a
+            raise_on_error: whether to raise `ToolError` if the tool fails, instead of returning a
                 result with `is_error`.
         """
         return self._portal.run(
@@ -256,17 +256,17 @@ class SyncClient(Face[Client]):
     ) -> SyncClientTask:
         """Call a tool that runs as a task, and return the task without waiting for its end.
 
-        A modern server decides by itself which calls become tasks; the handle of one that it answered
-        at once has its result already.
+        A modern server decides by itself which calls become tasks. If it answers at once instead, the
+        handle has the result already.
 
         Args:
             name: the tool's name.
-            arguments: what the tool is called with, as in `call_tool`.
-            ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern one
-                decides that by itself.
+            arguments: the arguments by name, as in `call_tool`.
+            ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern server
+                decides this by itself.
             timeout: seconds for the server to accept the call; by default the client's.
-            on_progress: called with each progress notification; a modern task has none, its progress
-                is in its status message.
+            on_progress: called with each progress notification; a modern task sends none, and reports
+                its progress in its status message.
             meta: members of `_meta` in the request.
         """
         return SyncClientTask(
@@ -292,14 +292,14 @@ class SyncClient(Face[Client]):
         return SyncClientTask(self._portal.call(lambda: self._inner.task(id)), self._portal)
 
     def tasks(self) -> Iterator[Task]:
-        """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
+        """Iterate over the states of all tasks at a server of 2025-11-25; later ones cannot list them."""
         return self._portal.iterate(self._inner.tasks())
 
     def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
         """Return one page of the resources.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return self._portal.run(self._inner.list_resources(cursor))
 
@@ -311,7 +311,7 @@ class SyncClient(Face[Client]):
         """Return one page of the resource templates.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return self._portal.run(self._inner.list_resource_templates(cursor))
 
@@ -332,9 +332,9 @@ class SyncClient(Face[Client]):
 
         Args:
             uri: the resource's URI.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
+            timeout: seconds for the call, including repeated requests; by default the client's.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the client's callback.
             meta: members of `_meta` in the request.
         """
         return self._portal.run(
@@ -348,7 +348,7 @@ class SyncClient(Face[Client]):
         )
 
     def subscribe(self, uri: str) -> None:
-        """Have changes of a resource announced: to `on_notification`, and to the cache.
+        """Subscribe to a resource: each change calls `on_notification`, and drops the cached content.
 
         Args:
             uri: the resource's URI.
@@ -392,7 +392,7 @@ class SyncClient(Face[Client]):
         """Return one page of the prompts.
 
         Args:
-            cursor: `next_cursor` of the page before; None for the first page.
+            cursor: `next_cursor` of the previous page; None for the first page.
         """
         return self._portal.run(self._inner.list_prompts(cursor))
 
@@ -414,10 +414,10 @@ class SyncClient(Face[Client]):
 
         Args:
             name: the prompt's name.
-            arguments: values by name; what is not text is sent as JSON.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
+            arguments: values by name; a value that is not text is sent as JSON.
+            timeout: seconds for the call, including repeated requests; by default the client's.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the client's callback.
             meta: members of `_meta` in the request.
         """
         return self._portal.run(
@@ -444,6 +444,6 @@ class SyncClient(Face[Client]):
             reference: the prompt's name, the template's URI, or a reference to either.
             argument: the argument's name.
             value: what the user has typed so far.
-            context: arguments that have their values already.
+            context: values of arguments that are filled in already.
         """
         return self._portal.run(self._inner.complete(reference, argument, value, context))

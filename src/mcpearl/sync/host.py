@@ -59,7 +59,7 @@ class SyncHost(Face[Host]):
 
     @property
     def servers(self) -> dict[str, ServerStatus]:
-        """How each server stands, by name, with those that cannot be used and why."""
+        """The status of each server by name, including those that cannot be used, with the reason."""
         return self._inner.servers
 
     def tree(self) -> Node:
@@ -70,12 +70,12 @@ class SyncHost(Face[Host]):
         """Return an iterator over the changes from now on, for `for`.
 
         Args:
-            limit: how many changes may wait to be taken; then the oldest are dropped.
+            limit: how many changes may wait to be read; then the oldest are dropped.
         """
         return SyncStream(self._portal.call(lambda: self._inner.changes(limit)), self._portal)
 
     def client(self, server: str, timeout: float | None = None) -> SyncClient:
-        """Return the client of a server, connecting to it first if that has not been done.
+        """Return the client of a server; connect to the server first if that has not been done.
 
         Args:
             server: the server's name.
@@ -84,10 +84,10 @@ class SyncHost(Face[Host]):
         return SyncClient.of(self._portal.run(self._inner.client(server, timeout)), self._portal)
 
     def tools(self, timeout: float | None = None) -> Offers[HostTool]:
-        """Return the tools of all servers, under names that are unique.
+        """Return the tools of all servers, under unique names.
 
-        Lists are kept until a server announces a change. `missing` of the result has the servers that are
-        not in it.
+        Lists are kept until a server announces a change. `missing` of the result names the servers whose
+        tools are not in it.
 
         Args:
             timeout: seconds to wait for servers; by default `patience`.
@@ -95,7 +95,7 @@ class SyncHost(Face[Host]):
         return self._portal.run(self._inner.tools(timeout))
 
     def prompts(self, timeout: float | None = None) -> Offers[HostPrompt]:
-        """Return the prompts of all servers, under names that are unique.
+        """Return the prompts of all servers, under unique names.
 
         Args:
             timeout: seconds to wait for servers; by default `patience`.
@@ -161,14 +161,14 @@ class SyncHost(Face[Host]):
         """Call a tool of one of the servers.
 
         Args:
-            name: the tool's name, as `tools` has it.
-            arguments: what the tool is called with, by name.
+            name: the tool's name, as `tools` returns it.
+            arguments: the arguments by name, as for `Client.call_tool`.
             returns: the type of `result.data`; by default the output schema decides.
             timeout: seconds for the call; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
+            max_timeout: seconds for the call in all; with it, progress restarts `timeout`.
+            on_progress: called with each progress notification; by default the host's callback.
             meta: members of `_meta` in the request.
-            raise_on_error: whether a tool that failed raises `ToolError`.
+            raise_on_error: whether to raise `ToolError` if the tool fails.
         """
         return self._portal.run(
             self._inner.call_tool(
@@ -189,8 +189,8 @@ class SyncHost(Face[Host]):
         """Return a prompt of one of the servers with its arguments filled in.
 
         Args:
-            name: the prompt's name, as `prompts` has it.
-            arguments: values by name; what is not text is sent as JSON.
+            name: the prompt's name, as `prompts` returns it.
+            arguments: values by name; a value that is not text is sent as JSON.
             timeout: seconds for the call; by default the client's.
         """
         return self._portal.run(self._inner.get_prompt(name, arguments, timeout=timeout))
@@ -209,19 +209,19 @@ class SyncHost(Face[Host]):
         return self._portal.run(self._inner.read_resource(uri, server=server, timeout=timeout))
 
     def add(self, name: str, target: Reachable) -> None:
-        """Begin to connect to one more server. It is tried again until it is there.
+        """Begin to connect to one more server. If that fails, it is tried again.
 
         Args:
             name: the server's name.
-            target: an entry as in a configuration, or whatever `Client` takes.
+            target: an entry as in a configuration, or any other target that `Client` accepts.
 
         Raises:
-            ConfigError: It cannot be connected to, whatever is tried.
+            ConfigError: The target is not valid.
         """
         self._portal.run(self._inner.add(name, target))
 
     def remove(self, name: str) -> None:
-        """Disconnect from a server; calls that it has not answered fail.
+        """Disconnect from a server, and forget it; calls that it has not answered fail.
 
         Args:
             name: the server's name.
@@ -229,27 +229,27 @@ class SyncHost(Face[Host]):
         self._portal.run(self._inner.remove(name))
 
     def replace(self, name: str, target: Reachable) -> None:
-        """Put another server in the place of one, under the same name.
+        """Replace a server by another one, under the same name.
 
         Args:
             name: the server's name.
-            target: an entry as in a configuration, or whatever `Client` takes.
+            target: an entry as in a configuration, or any other target that `Client` accepts.
         """
         self._portal.run(self._inner.replace(name, target))
 
     def update(self, source: ConfigSource | HostConfig) -> None:
-        """Make the servers those of a configuration. Those whose entry is the same are not disturbed.
+        """Replace the servers by those of a configuration. Servers with unchanged entries stay connected.
 
         Args:
             source: a configuration, as for the host itself.
 
         Raises:
-            ConfigError: It cannot be read as a whole; then nothing has changed.
+            ConfigError: The configuration cannot be read; then nothing has changed.
         """
         self._portal.run(self._inner.update(source))
 
     def retry(self, server: str) -> None:
-        """Try now to connect to a server that is down, without waiting for the next attempt.
+        """Try to connect at once to a server that is down, without waiting for the next attempt.
 
         Args:
             server: the server's name.

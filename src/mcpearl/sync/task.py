@@ -41,15 +41,15 @@ class SyncClientTask:
     def result(self, timeout: float | None = None, *, cancel: bool = False) -> TypedToolResult[Any]:
         """Wait for the end of the task and return the tool's result.
 
-        Questions of the task are answered by the client's callbacks, each once.
+        The client's callbacks answer the questions of the task, each once.
 
         Args:
             timeout: seconds to wait; None waits as long as the task takes. When they are over,
                 `TaskTimeout` is raised and the task goes on.
-            cancel: whether the task is cancelled when the waiting ends before it does.
+            cancel: whether to cancel the task if the waiting ends before the task does.
         """
         return self._portal.run(self._inner.result(timeout, cancel=cancel))
 
     def cancel(self) -> None:
-        """Ask the server to stop the task. It may have ended, or end, in another way."""
+        """Ask the server to stop the task, which may complete or fail all the same."""
         self._portal.run(self._inner.cancel())

@@ -1,1 +1,1 @@
-"""Ready-made answers to sampling: a server's question goes to a model of a provider."""
+"""Ready-made sampling callbacks, which pass a server's request to a provider's model."""

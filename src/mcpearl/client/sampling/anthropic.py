@@ -34,15 +34,15 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 class AnthropicSampling(Provider):
-    """Answers a server's sampling with Claude.
+    """Answers a server's sampling requests with Claude.
 
     >>> Client("server.py", sampling=AnthropicSampling("claude-sonnet-4-5"))
 
     Args:
         model: the model that answers unless the server prefers another one that is configured.
-        api_key: the key; by default that in `ANTHROPIC_API_KEY`, which is sent to Anthropic only, and
+        api_key: the API key; by default the one in `ANTHROPIC_API_KEY`, which is sent to Anthropic only,
             not to another `base_url`.
-        base_url: where the API is.
+        base_url: the address of the API.
         options: `models`, `fast`, `smart`, `max_tokens`, `approve`, `timeout`, `attempts`, `tls`, `proxy`
             and `headers`; see `Provider`.
     """

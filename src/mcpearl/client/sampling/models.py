@@ -1,4 +1,4 @@
-"""Which model answers: one that the application configured, chosen by what the server prefers."""
+"""Chooses the model that answers, among those the application configured, by the server's preferences."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,12 +8,13 @@ from mcpearl.types.sampling import ModelPreferences
 class Models:
     """The models an application allows, and the rule by which one is chosen.
 
-    A server never names a model that was not configured. Its hints are tried in order, each as part of a
-    name; without a match its priorities choose between `fast` and `smart`; otherwise it is the default.
+    A server cannot choose a model that was not configured. Its hints are tried in order, each as part of
+    a name; without a match, its priorities choose between `fast` and `smart`. Otherwise the default is
+    used.
 
     Args:
-        default: The model that is used when nothing speaks for another one.
-        others: Further models; or models by the names that hints may have, such as
+        default: The model that is used if the preferences choose no other one.
+        others: Further models; or models by the names that hints may contain, such as
             `{"claude": "llama3.3"}`.
         fast: The model for servers that prefer speed or low cost.
         smart: The model for servers that prefer intelligence.

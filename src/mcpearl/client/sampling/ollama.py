@@ -1,4 +1,4 @@
-"""Sampling answered by a model that Ollama runs, mostly on the same machine."""
+"""Sampling answered by a model that Ollama runs, usually on the same machine."""
 
 import os
 from typing import Unpack
@@ -32,7 +32,7 @@ _STOPPED = {"stop": "endTurn", "length": "maxTokens"}
 
 
 class OllamaSampling(Provider):
-    """Answers a server's sampling with a model of Ollama.
+    """Answers a server's sampling requests with a model that Ollama runs.
 
     Ollama cannot be made to call a tool: `required` is treated as `auto`.
 
@@ -40,8 +40,8 @@ class OllamaSampling(Provider):
 
     Args:
         model: the model that answers unless the server prefers another one that is configured.
-        api_key: the key, where Ollama is behind one.
-        base_url: where Ollama is; by default what `OLLAMA_HOST` says, or this machine.
+        api_key: the API key, if Ollama needs one.
+        base_url: the address of Ollama; by default the one in `OLLAMA_HOST`, or this machine.
         options: `models`, `fast`, `smart`, `max_tokens`, `approve`, `timeout`, `attempts`, `tls`, `proxy`
             and `headers`; see `Provider`.
     """
@@ -147,7 +147,7 @@ class OllamaSampling(Provider):
 
 
 def _address(host: str | None) -> str:
-    """Return the address that `OLLAMA_HOST` means, which may leave out the scheme and the port."""
+    """Return the address in `OLLAMA_HOST`, which may lack the scheme and the port."""
     if not host:
         return DEFAULT_URL
     url = host if "://" in host else f"http://{host}"

@@ -1,4 +1,4 @@
-"""Sampling answered over the Chat Completions API: of OpenAI, and of the many that are compatible."""
+"""Sampling answered over the Chat Completions API of OpenAI, or of a compatible endpoint."""
 
 import os
 from typing import Any, Unpack
@@ -30,7 +30,7 @@ from mcpearl.types.sampling import (
 from mcpearl.types.tools import Tool
 
 DEFAULT_URL = "https://api.openai.com/v1"
-_MAX_STOPS = 4  # that the API takes
+_MAX_STOPS = 4  # stop sequences that the API accepts
 _STOPPED = {
     "stop": "endTurn",
     "length": "maxTokens",
@@ -48,16 +48,16 @@ _SOUNDS = {
 
 
 class OpenAISampling(Provider):
-    """Answers a server's sampling with a model of OpenAI, or of any endpoint that is compatible.
+    """Answers a server's sampling requests with a model of OpenAI, or of any compatible endpoint.
 
     >>> Client("server.py", sampling=OpenAISampling("gpt-5-mini"))
     >>> OpenAISampling("qwen3", base_url="http://127.0.0.1:8080/v1")
 
     Args:
         model: the model that answers unless the server prefers another one that is configured.
-        api_key: the key; by default that in `OPENAI_API_KEY`, which is sent to OpenAI only, and not to
+        api_key: the API key; by default the one in `OPENAI_API_KEY`, which is sent to OpenAI only, not to
             another `base_url`.
-        base_url: where the API is, up to and including its version.
+        base_url: the address of the API, up to and including its version.
         options: `models`, `fast`, `smart`, `max_tokens`, `approve`, `timeout`, `attempts`, `tls`, `proxy`
             and `headers`; see `Provider`.
     """
@@ -77,7 +77,7 @@ class OpenAISampling(Provider):
             api_key = os.environ.get("OPENAI_API_KEY")
             if not api_key:
                 raise ValueError("there is no key for OpenAI; set OPENAI_API_KEY or `api_key=`")
-        # Models of OpenAI refuse the older name; most others know nothing else.
+        # Models of OpenAI refuse the older name; most other endpoints know only that one.
         self._limit = "max_completion_tokens" if base_url is None else "max_tokens"
         super().__init__(model, base_url or DEFAULT_URL, api_key, **options)
 
@@ -111,7 +111,7 @@ class OpenAISampling(Provider):
                     text, images, sounds = parts_of(block)
                     answered = {"tool_call_id": block.tool_use_id}
                     results.append({"role": "tool", **answered, "content": text})
-                    # The result itself is text only; what can be seen or heard follows it.
+                    # The result itself is text only; images and audio follow it.
                     parts += [self._part(each) for each in images]
                     parts += [self._part(each) for each in sounds]
                 case _:
@@ -161,7 +161,7 @@ class OpenAISampling(Provider):
 
 
 def function(tool: Tool, names: ToolNames) -> Json:
-    """Write a tool in the way that several providers share."""
+    """Write a tool in the format that several providers share."""
     written: Json = {"name": names.safe(tool.name), "parameters": tool.input_schema}
     if tool.description:
         written["description"] = tool.description
@@ -175,5 +175,5 @@ def _call(block: ToolUseContent, names: ToolNames) -> Json:
 
 
 def _plain(parts: list[Json]) -> str | list[Json]:
-    """Return a single text as text, which every compatible endpoint reads."""
+    """Return a single text part as a plain string, which every compatible endpoint reads."""
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts

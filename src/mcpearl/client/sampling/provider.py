@@ -1,6 +1,6 @@
-"""What the providers of models have in common: choosing a model, asking over HTTP, and failing well.
+"""What the providers of models have in common: choosing a model, asking over HTTP, reporting failures.
 
-A provider's module says how requests and responses are written there; `Provider` does the rest.
+Each provider's module writes requests and reads responses in its format; `Provider` does the rest.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class SamplingOptions(TypedDict, total=False):
-    """What all providers can be told; see `Provider` for each."""
+    """The options of all providers; `Provider` describes each."""
 
     models: Sequence[str] | Mapping[str, str]
     fast: str | None
@@ -64,21 +64,22 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Provider:
-    """Answers sampling with a model at an HTTP endpoint; `Client(sampling=…)` takes one.
+    """Answers sampling requests with a model at an HTTP endpoint; pass it as `Client(sampling=…)`.
 
     Args:
         model: The model that answers unless the server prefers another one that is configured.
-        base_url: Where the endpoint is.
-        key: What authorizes requests; it is never shown.
-        models: Further models that hints of a server may choose; or models by names in hints.
+        base_url: The address of the API, without `path`.
+        key: The API key; it is never shown.
+        models: Further models that hints of a server may choose; or models by the names that hints may
+            contain.
         fast: The model for servers that prefer speed or low cost.
         smart: The model for servers that prefer intelligence.
         max_tokens: The most tokens that a server may ask for in one answer.
         approve: Called with each request before it is sent, and may be async; False refuses it.
-        timeout: Seconds for an answer, with all attempts.
-        attempts: How often a request is sent when the provider is busy.
-        tls: The certificates to trust and to show.
-        proxy: The `http://` address of a proxy; by default the one environment variables name.
+        timeout: Seconds for an answer, including all attempts.
+        attempts: How often a request is sent at most when the provider is busy.
+        tls: The certificates to trust and to present.
+        proxy: The `http://` address of a proxy; by default the one that environment variables name.
         headers: Further headers of each request.
     """
 
@@ -106,7 +107,9 @@ class Provider:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         if key is not None and (not key.isascii() or not key.isprintable() or not key.strip()):
-            raise ValueError(f"the API key for {self.name} is not one: it has other characters")
+            raise ValueError(
+                f"the API key for {self.name} is empty, or has other characters than printable ASCII"
+            )
         if max_tokens < 1 or attempts < 1:
             raise ValueError("`max_tokens` and `attempts` are at least 1")
         self._url = base_url.rstrip("/") + self.path
@@ -135,7 +138,7 @@ class Provider:
         raise NotImplementedError
 
     def _result(self, response: Json, names: "ToolNames") -> CreateMessageResult:
-        """Read a response; anything it raises means that the response is not one."""
+        """Read a response; an error means that the response is not in the provider's format."""
         raise NotImplementedError
 
     def _problem(self, response: Json) -> str:
@@ -169,13 +172,13 @@ class Provider:
         try:
             return self._result(response, names)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            logger.debug("an answer of %s that is not one", self.name, exc_info=error)
+            logger.debug("an answer of %s is not in its format", self.name, exc_info=error)
             raise self._failed("the answer is not in the provider's format") from None
 
     async def _asked(self, body: bytes) -> Json:
         """Send a request until it is answered, or the attempts are used up."""
         tls = tls_context(self._tls) if self._url.startswith("https:") else None
-        # Models take seconds to answer: a connection for each question leaves nothing to be closed.
+        # Models take seconds to answer, so each question gets its own connection: none stays open.
         connections = ConnectionPool(self._url, tls=tls, proxy=self._proxy)
         try:
             return await self._answered(connections, body)
@@ -241,7 +244,7 @@ class Provider:
         )
 
     def _refused(self, status: int, response: Json, wait: float | None) -> McpError:
-        """Make the error for the server; what it says of the key is not repeated."""
+        """Make the error for the server, without what the provider says about the key."""
         said = self._problem(response)
         if self._key is not None:
             said = said.replace(self._key, "…")
@@ -266,7 +269,9 @@ class Provider:
 
 
 class ToolNames:
-    """Names of a request's tools as providers take them, and back. Most are taken as they are.
+    """Maps the names of a request's tools to names that providers accept, and back.
+
+    Most names are accepted as they are.
 
     Args:
         tools: The tools of the request.
@@ -290,7 +295,7 @@ class ToolNames:
         self._own[safe] = own
 
     def safe(self, own: str) -> str:
-        """Return the name for the provider, also of a tool that is only in the conversation."""
+        """Return the name for the provider, even of a tool that only the conversation mentions."""
         return self._safe.get(own) or _UNSAFE.sub("_", own)[:64] or "_"
 
     def own(self, safe: str) -> str:
@@ -330,14 +335,14 @@ def parts_of(result: ToolResultContent) -> tuple[str, list[ImageContent], list[A
 def one_or_all(
     content: list[SamplingMessageContentBlock],
 ) -> SamplingMessageContentBlock | list[SamplingMessageContentBlock]:
-    """Return a message's content as every version of the protocol reads it: one block as itself."""
+    """Return a message's content as every version of the protocol reads it: one block without a list."""
     if not content:
         return TextContent(text="")
     return content[0] if len(content) == 1 else content
 
 
 def _seconds(value: str | None) -> float | None:
-    """Read `Retry-After`: seconds; a date is left out."""
+    """Read `Retry-After` as seconds; a date is ignored."""
     try:
         seconds = float(value) if value is not None else None
     except ValueError:

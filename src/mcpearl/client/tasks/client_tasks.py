@@ -1,4 +1,4 @@
-"""The tasks that one client starts at its server, in the shape the server has."""
+"""The tasks that one client starts at its server, in the shape that the server's version has."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ class ClientTasks(ClientExtension):
     """Starts tool calls that run as tasks, and follows them to their end.
 
     In the modern era the server decides which calls become tasks, so this is an extension that claims
-    their results. In 2025-11-25 the client asks for a task, where the tool allows or wants one.
+    their results. In 2025-11-25 the client asks for a task, if the tool allows or requires one.
     """
 
     identifier = TASKS_EXTENSION
@@ -52,15 +52,15 @@ class ClientTasks(ClientExtension):
         self._legacy = LegacyTasks(requests)
 
     def shape(self) -> TaskShape:
-        """Return how the connected server does tasks."""
+        """Return the shape of tasks at the connected server."""
         return self._modern if self._link.introduced().version.modern else self._legacy
 
     def heard(self, notice: Notice) -> None:
-        """Note a notification of a legacy server about a task."""
+        """Handle a notification of a legacy server about a task."""
         self._legacy.noticed(notice.params)
 
     def handle(self, id: str, tool: str | None = None) -> ClientTask:
-        """Return the handle of a task; results are checked if its tool is named."""
+        """Return the handle of a task; its result is checked if `tool` is given."""
         return ClientTask(id, self.shape, None if tool is None else partial(self._check, tool))
 
     def _check(self, tool: str, result: TypedToolResult[Any]) -> None:
@@ -130,7 +130,7 @@ class ClientTasks(ClientExtension):
                 connection.progress.drop(token)
 
     async def resolve(self, client: Requester, asked: ExtensionResult, result: Result) -> Result:
-        """Wait for the end of a call that a modern server made a task of."""
+        """Wait for the end of a call that a modern server turned into a task."""
         assert isinstance(result, ExtensionCreateTaskResult)
         left = asked.deadline - asyncio.get_running_loop().time()
         return await self.handle(result.task_id).result(max(0.0, left))

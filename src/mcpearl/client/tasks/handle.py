@@ -1,4 +1,4 @@
-"""A task at a server, in the hands of the application."""
+"""The application's handle of a task at a server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,8 +15,8 @@ from mcpearl.types.tasks import Task
 class ClientTask:
     """A tool call that runs as a task at the server. Made by `start_task` and `task` of a client.
 
-    The task goes on at the server whatever happens to this object. Its `id` is enough to take it up
-    again, also after a restart of the client.
+    The task goes on at the server whatever happens to this object. Its `id` is enough to get a new
+    handle, even after a restart of the client.
 
     >>> task = await client.start_task("report", {"year": 2026})
     >>> async for state in task:
@@ -24,8 +24,8 @@ class ClientTask:
     >>> result = await task.result()
 
     Args:
-        id: what the server knows the task by.
-        shape: returns how the connected server does tasks.
+        id: the task's id at the server.
+        shape: returns the shape of tasks at the connected server.
         check: refuses a result that breaks the tool's output schema.
         done: the result of a call that was answered at once.
     """
@@ -38,7 +38,7 @@ class ClientTask:
         done: TypedToolResult[Any] | None = None,
     ) -> None:
         self.id = id
-        """What the server knows the task by; empty for a call that was answered at once."""
+        """The task's id at the server; empty for a call that was answered at once."""
         self._shape = shape
         self._check = check  # refuses results that break the tool's output schema
         self._done = done
@@ -54,12 +54,12 @@ class ClientTask:
     ) -> TypedToolResult[Any]:
         """Wait for the end of the task and return the tool's result.
 
-        Questions of the task are answered by the client's callbacks, each once.
+        The client's callbacks answer the questions of the task, each once.
 
         Args:
             timeout: seconds to wait; None waits as long as the task takes. When they are over,
                 `TaskTimeout` is raised and the task goes on.
-            cancel: whether the task is cancelled when the waiting ends before it does.
+            cancel: whether to cancel the task if the waiting ends before the task does.
         """
         if self._done is None:
             self._done = await self._wait(timeout, cancel)
@@ -82,7 +82,7 @@ class ClientTask:
         return result
 
     async def cancel(self) -> None:
-        """Ask the server to stop the task. It may have ended, or end, in another way."""
+        """Ask the server to stop the task, which may complete or fail all the same."""
         if self._done is None:
             await self._shape().cancel(self.id)
 

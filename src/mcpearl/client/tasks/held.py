@@ -1,7 +1,7 @@
 """Tasks that a legacy server starts at this client: its sampling and elicitation requests.
 
 In 2025-11-25 a server may ask for a task in place of an answer, ask for its state, and fetch the
-answer later. The tasks belong to the connection they were asked for on, and end with it.
+answer later. A task belongs to the connection on which the server asked for it, and ends with it.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class _HeldTask:
 
 
 class HeldTasks:
-    """What one connection's server has asked for, as calls and as tasks."""
+    """Answers the requests of one connection's server, at once or as tasks."""
 
     def __init__(self, callbacks: Callbacks, notify: Notify) -> None:
         self._callbacks = callbacks
@@ -68,7 +68,7 @@ class HeldTasks:
         if held is None:
             raise McpError(
                 INVALID_PARAMS,
-                f"Unknown task {params.task_id[:64]!r}: it never was, or its time is over",
+                f"Unknown task {params.task_id[:64]!r}: it never existed, or it has expired",
             )
         if method == "tasks/result":
             return await self._result(held)
@@ -147,7 +147,7 @@ class HeldTasks:
             held.work.cancel()
 
     def close(self) -> None:
-        """End all tasks: their server is gone."""
+        """End all tasks: the connection is gone."""
         for id, held in list(self._held.items()):
             if held.expiry is not None:
                 held.expiry.cancel()

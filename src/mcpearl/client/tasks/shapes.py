@@ -1,8 +1,8 @@
 """The two shapes of tasks on the wire, seen from the client that started them.
 
 2025-11-25 has `tasks/result`, which is answered when the task has ended; a server that needs input
-sends requests meanwhile. The extension of 2026-07-28 puts result, error and questions into the answer
-to `tasks/get`, and into notifications for clients that listen.
+sends requests meanwhile. The extension of 2026-07-28 puts the result, the error and the questions into
+the answer to `tasks/get`, and into notifications for clients that listen.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ Detailed = ExtensionGetTaskResult | ExtensionTaskNotificationParams
 
 
 class TaskShape(Protocol):
-    """What a task's handle needs of the protocol."""
+    """The requests that the handle of a task makes."""
 
     async def get(self, id: str) -> Task:
         """Ask for the state of a task."""
@@ -77,7 +77,7 @@ class ModernTasks:
         self._requests = requests
         self._callbacks = callbacks
         self._stream = stream
-        self._seen = seen  # called with each state on the way to an outcome
+        self._seen = seen  # called with each state while waiting for the outcome
 
     async def get(self, id: str) -> Task:
         """Ask for the state of a task."""
@@ -88,7 +88,7 @@ class ModernTasks:
         return await self._requests.ask("tasks/get", params, ExtensionGetTaskResult)
 
     async def cancel(self, id: str) -> None:
-        """Ask the server to stop a task; it may end in another way all the same."""
+        """Ask the server to stop a task, which may complete or fail all the same."""
         await self._requests.ask("tasks/cancel", TaskRequestParams(task_id=id), Result)
 
     async def states(self, id: str) -> AsyncIterator[Task]:
@@ -123,7 +123,7 @@ class ModernTasks:
         await self._requests.ask("tasks/update", params, Result)
 
     async def _follow(self, id: str) -> AsyncGenerator[Detailed, None]:
-        """Yield what the server says of a task: by notifications, and polled as a backstop."""
+        """Yield the states of a task: from notifications, and by polling if none comes."""
         stream = await self._listen(id)
         try:
             state: Detailed = await self._get(id)  # it may have changed before the stream was open
@@ -167,7 +167,7 @@ class LegacyTasks:
         return _legacy_state(await self._requests.ask("tasks/get", params, GetTaskResult))
 
     async def cancel(self, id: str) -> None:
-        """Have a task cancelled; one that is cancelled already is left alone."""
+        """Cancel a task; one that is cancelled already is left alone."""
         params = TaskRequestParams(task_id=id)
         try:
             await self._requests.ask("tasks/cancel", params, CancelTaskResult)
@@ -176,7 +176,7 @@ class LegacyTasks:
                 raise
 
     def noticed(self, params: TaskStatusNotificationParams) -> None:
-        """Wake those that follow a task: the server says that it changed."""
+        """Wake the iterators over the states of a task: the server says that it changed."""
         for changed in self._watchers.get(params.task_id, ()):
             changed.set()
 
@@ -221,14 +221,14 @@ class LegacyTasks:
                     raise TaskCancelled(id, state.status_message) from None
                 if state.status in ENDED:
                     raise error from None
-            # A server that does not wait, although the specification wants it to.
+            # The server did not wait for the end of the task, although the specification requires it.
             await asyncio.sleep(_poll(state.poll_interval))
 
 
 async def _hear(
     stream: Subscription, id: str, within: float
 ) -> tuple[ExtensionTaskNotificationParams | None, Subscription | None]:
-    """Wait for news of a task; return them, and the stream unless it has ended."""
+    """Wait for a notification about a task; return it, and the stream unless it has ended."""
     try:
         async with asyncio.timeout(within):
             async for notice in stream:

@@ -284,14 +284,17 @@ class ProcessPool:
             self._all_gone.set_result(None)
 
     def _not_ready(self, error: ProcessEnded) -> None:
-        """Take note that a process did not come up: that costs a call, too, if one waits."""
+        """Take note that a process did not come up: that costs a call, too, if one waits.
+
+        It costs none when the zygote ended: then the processes say nothing about the calls.
+        """
         if self._first is not None and not self._first.done():
             self._first.set_exception(error)
             return
         if not self._up:
             return
         logger.error("%s: a new process %s\n%s", self.name, error, error.said)
-        job = self._waiting.take()
+        job = self._waiting.take() if self._nursery.pid else None
         if job is not None:
             job.fail(error)
         if self._timer is None:

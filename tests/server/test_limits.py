@@ -365,6 +365,49 @@ async def test_calls_are_shed_while_too_many_wait_for_a_thread() -> None:
         await eventually(is_served)
 
 
+async def test_pings_and_cancellations_pass_while_calls_are_shed() -> None:
+    app = server(shedding=Shedding(lag=4, queue=2), threads=1)
+    release = threading.Event()
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    def slow() -> str:
+        release.wait()
+        return "done"
+
+    @app.tool
+    async def endless() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    async with (
+        app.serving("tcp", port=0) as url,
+        Client(url, protocol="2025-11-25", validate_output=False) as client,
+    ):
+        call = asyncio.ensure_future(client.call_tool("endless"))
+        await begun.wait()
+        calls = [asyncio.ensure_future(client.call_tool("slow")) for _ in range(4)]
+
+        async def is_refused() -> bool:
+            try:
+                await client.call_tool("add", {"a": 1, "b": 2})
+            except McpError as error:
+                return error.code == OVERLOADED
+            return False
+
+        await eventually(is_refused)
+        await client.ping()
+        call.cancel()
+        await cancelled.wait()
+        assert await is_refused()  # the server has not caught up meanwhile
+        release.set()
+        await asyncio.gather(*calls)
+
+
 def test_the_errors_say_how_long_to_wait() -> None:
     assert RateLimited("5 calls in 1 s", 0.12345).data == {"retryAfter": 0.124}
     assert str(Overloaded("The server is busy")).startswith("The server is busy; try again in 1 s")

@@ -36,17 +36,81 @@ async def test_those_who_wait_enter_in_order() -> None:
     assert bulkhead.inside == 0
 
 
+async def test_keys_take_turns() -> None:
+    bulkhead = Bulkhead(1, queue=10)
+    order: list[str] = []
+    await bulkhead.enter("a")
+
+    async def work(key: str) -> None:
+        await bulkhead.enter(key)
+        order.append(key)
+        bulkhead.leave()
+
+    tasks = [asyncio.ensure_future(work(key)) for key in "aaabbc"]
+    await asyncio.sleep(0)
+    bulkhead.leave()
+    await asyncio.gather(*tasks)
+    assert "".join(order) == "abcaba"
+
+
+async def test_each_key_has_a_share_of_a_full_queue() -> None:
+    bulkhead = Bulkhead(1, queue=4)
+    await bulkhead.enter("a")
+    flood = [asyncio.ensure_future(bulkhead.enter("a")) for _ in range(4)]
+    await asyncio.sleep(0)
+    with pytest.raises(BulkheadFull):
+        await bulkhead.enter("a")
+    others = [asyncio.ensure_future(bulkhead.enter("b")) for _ in range(2)]
+    await asyncio.wait(flood[2:])
+    for task in flood[2:]:
+        with pytest.raises(BulkheadFull, match="others have fewer"):
+            task.result()
+    with pytest.raises(BulkheadFull):
+        await bulkhead.enter("b")
+    assert bulkhead.waiting == 4
+    for _ in range(5):
+        bulkhead.leave()
+    await asyncio.gather(*flood[:2], *others)
+    assert (bulkhead.inside, bulkhead.waiting) == (0, 0)
+
+
+async def test_no_more_keys_wait_than_there_are_places() -> None:
+    bulkhead = Bulkhead(1, queue=2)
+    await bulkhead.enter("a")
+    waiting = [asyncio.ensure_future(bulkhead.enter(key)) for key in "bc"]
+    await asyncio.sleep(0)
+    with pytest.raises(BulkheadFull):
+        await bulkhead.enter("d")
+    for _ in range(3):
+        bulkhead.leave()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_bulkhead_without_a_queue_refuses_every_key() -> None:
+    bulkhead = Bulkhead(1, queue=0)
+    await bulkhead.enter("a")
+    with pytest.raises(BulkheadFull):
+        await bulkhead.enter("b")
+
+
 async def test_no_place_is_lost_when_tasks_are_cancelled() -> None:
     chance = random.Random(7)
-    bulkhead = Bulkhead(3, queue=50)
-    most = 0
+    bulkhead = Bulkhead(3, queue=8)
+    most = refused = 0
 
     async def work() -> None:
-        nonlocal most
-        async with bulkhead:
-            most = max(most, bulkhead.inside)
+        nonlocal most, refused
+        try:
+            await bulkhead.enter(chance.choice("aaaab"))
+        except BulkheadFull:
+            refused += 1
+            return
+        most = max(most, bulkhead.inside)
+        try:
             for _ in range(chance.randrange(3)):
                 await asyncio.sleep(0)
+        finally:
+            bulkhead.leave()
 
     for _ in range(200):
         tasks = [asyncio.ensure_future(work()) for _ in range(20)]
@@ -57,6 +121,7 @@ async def test_no_place_is_lost_when_tasks_are_cancelled() -> None:
         await asyncio.wait(tasks)
         assert (bulkhead.inside, bulkhead.waiting) == (0, 0)
     assert most == 3
+    assert refused
 
 
 def test_impossible_sizes_are_refused() -> None:

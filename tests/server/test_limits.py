@@ -237,6 +237,41 @@ async def test_so_many_calls_of_a_tool_run_at_once() -> None:
     assert most == 2
 
 
+@pytest.mark.parametrize("wire", ["tcp", "http"])
+async def test_a_client_that_fills_the_queue_of_a_tool_leaves_a_share_to_others(wire: str) -> None:
+    tokens = {"f" * 32: "flood", "o" * 32: "other"}
+    app = server(auth=StaticTokens(tokens)) if wire == "http" else server()
+    begun: list[str] = []
+    release = asyncio.Event()
+
+    @app.tool(concurrency=1, queue=4)
+    async def slow(name: str) -> str:
+        begun.append(name)
+        await release.wait()
+        return name
+
+    async def one_refused(calls: set["asyncio.Future[Any]"]) -> set["asyncio.Future[Any]"]:
+        done, others = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.exception().code for each in done] == [OVERLOADED]  # type: ignore[union-attr]
+        return others
+
+    async with app.serving(wire, port=0) as url:
+        flood, other = (
+            Client(url, auth=BearerToken(token) if wire == "http" else None, validate_output=False)
+            for token in tokens
+        )
+        async with flood, other:
+            arguments = {"name": "flood"}
+            calls = {asyncio.ensure_future(flood.call_tool("slow", arguments)) for _ in range(6)}
+            calls = await one_refused(calls)
+            call = asyncio.ensure_future(other.call_tool("slow", {"name": "other"}))
+            calls = await one_refused(calls)
+            release.set()
+            assert (await call).text == "other"
+            await asyncio.gather(*calls)
+    assert begun == ["flood", "flood", "other", "flood", "flood"]
+
+
 async def test_calls_are_shed_while_the_loop_is_behind() -> None:
     app = server(shedding=Shedding(lag=0.05, retry_after=2.5))
     outcomes: list[str] = []
@@ -328,6 +363,49 @@ async def test_calls_are_shed_while_too_many_wait_for_a_thread() -> None:
         release.set()
         await asyncio.gather(*calls)
         await eventually(is_served)
+
+
+async def test_pings_and_cancellations_pass_while_calls_are_shed() -> None:
+    app = server(shedding=Shedding(lag=4, queue=2), threads=1)
+    release = threading.Event()
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    def slow() -> str:
+        release.wait()
+        return "done"
+
+    @app.tool
+    async def endless() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    async with (
+        app.serving("tcp", port=0) as url,
+        Client(url, protocol="2025-11-25", validate_output=False) as client,
+    ):
+        call = asyncio.ensure_future(client.call_tool("endless"))
+        await begun.wait()
+        calls = [asyncio.ensure_future(client.call_tool("slow")) for _ in range(4)]
+
+        async def is_refused() -> bool:
+            try:
+                await client.call_tool("add", {"a": 1, "b": 2})
+            except McpError as error:
+                return error.code == OVERLOADED
+            return False
+
+        await eventually(is_refused)
+        await client.ping()
+        call.cancel()
+        await cancelled.wait()
+        assert await is_refused()  # the server has not caught up meanwhile
+        release.set()
+        await asyncio.gather(*calls)
 
 
 def test_the_errors_say_how_long_to_wait() -> None:

@@ -1,7 +1,10 @@
 """Bulkheads: a limit on how many tasks are inside at once, and on how many wait; others are refused."""
 
 import asyncio
+from collections.abc import Hashable
 from types import TracebackType
+
+from mcpearl.runtime.turns import Turns
 
 
 class BulkheadFull(RuntimeError):
@@ -10,6 +13,10 @@ class BulkheadFull(RuntimeError):
 
 class Bulkhead:
     """Lets a limited number of tasks in at once, in the order in which they came.
+
+    Tasks that enter with a key, such as the client that they work for, take turns by key. While the
+    queue is full, each key has an equal share of it: a task of a key with fewer waiting takes the place
+    of the last one of the key with most.
 
     >>> database = Bulkhead(4, queue=100)
     >>> async with database:
@@ -31,42 +38,49 @@ class Bulkhead:
         self.inside = 0
         """How many are inside, including those that are about to enter."""
         self._queue = queue
-        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
+        self._waiting: Turns[asyncio.Future[None]] = Turns()
 
     @property
     def waiting(self) -> int:
         """How many wait to enter."""
-        return len(self._waiting)
+        return self._waiting.count
 
-    async def enter(self) -> None:
+    async def enter(self, key: Hashable = None) -> None:
         """Wait for a place and take it.
 
+        Args:
+            key: Those with the same key share their turns.
+
         Raises:
-            BulkheadFull: Too many wait already.
+            BulkheadFull: Too many wait already, or a task of another key needed the place in the queue.
         """
         if self.inside < self.limit:
             self.inside += 1
             return
-        if len(self._waiting) >= self._queue:
-            raise BulkheadFull(
-                f"{self.name} has {self.limit} calls in hand and {self._queue} waiting already"
-            )
+        if self._waiting.count >= self._queue:
+            self._make_room(key)
         turn = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = None
+        self._waiting.add(turn, key)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._waiting.pop(turn, None)
-            else:
+                self._waiting.remove(turn, key)
+            elif turn.exception() is None:
                 self.leave()  # the place came together with the cancellation
             raise
 
+    def _make_room(self, key: Hashable) -> None:
+        full = f"{self.name} has {self.limit} calls in hand and {self._queue} waiting already"
+        last = self._waiting.make_room(key)
+        if last is None:
+            raise BulkheadFull(full)
+        if not last.done():  # it was not cancelled a moment ago
+            last.set_exception(BulkheadFull(f"{full}, and others have fewer of them"))
+
     def leave(self) -> None:
-        """Leave; the task that has waited longest gets the place."""
-        while self._waiting:
-            turn = next(iter(self._waiting))
-            del self._waiting[turn]
+        """Leave; the task whose turn it is gets the place."""
+        while (turn := self._waiting.take()) is not None:
             if not turn.done():  # it was not cancelled a moment ago
                 turn.set_result(None)
                 return

@@ -15,6 +15,7 @@ import pytest
 from mcpearl import Client, Context, Files, Isolate, Server
 from mcpearl.runtime.isolation import nursery, process
 from mcpearl.runtime.isolation.frames import Kind
+from mcpearl.runtime.isolation.zygote import _Zygote as Zygote
 from mcpearl.server.isolation.messages import ContextRequest
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
@@ -89,6 +90,30 @@ async def test_a_stopped_zygote_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
         call.cancel()  # which takes a zygote that listens
         await eventually(lambda: not alive(zygote))
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+        assert (await client.call_tool("parent")).data != zygote
+
+
+async def test_a_call_that_waits_outlives_a_silent_zygote(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stuck = tmp_path / "stuck"
+    fork = Zygote._fork
+
+    def hang(self: Zygote, number: int, pool: int, descriptors: list[int]) -> None:
+        if stuck.exists():
+            stuck.unlink()  # so that the next zygote forks
+            time.sleep(600)
+        fork(self, number, pool, descriptors)
+
+    monkeypatch.setattr(Zygote, "_fork", hang)
+    monkeypatch.setattr(nursery, "_LOOKING", 0.1)
+    monkeypatch.setattr(nursery, "_SILENT", 1.0)
+    async with Client(signalling(ONE)) as client:
+        zygote = (await client.call_tool("parent")).data
+        stuck.touch()
+        assert "ended with code 3" in (await client.call_tool("leave", {"code": 3})).text
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+        assert not alive(zygote)
         assert (await client.call_tool("parent")).data != zygote
 
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from mcpearl import Client, Isolate, Server
-from tests.server.isolation.apps import alive, children, descriptors, make
+from tests.server.isolation.apps import TWO, alive, children, descriptors, make
 from tests.waiting import eventually
 
 
@@ -171,11 +171,17 @@ async def test_calls_beyond_the_queue_are_refused() -> None:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
-async def test_plain_functions_run_in_parallel() -> None:
-    async with Client(make()) as client:
+async def test_plain_functions_run_in_parallel(tmp_path: Path) -> None:
+    app = make(TWO, tool_timeout=30)
+
+    @app.tool(isolate=TWO)
+    def meet(path: str, mode: str) -> int:
+        with open(path, mode):  # once another process has opened the other end
+            return os.getpid()
+
+    os.mkfifo(path := tmp_path / "fifo")
+    async with Client(app) as client:
         answers = await asyncio.gather(
-            *(client.call_tool("doze", {"seconds": 0.3}) for _ in range(4))
+            *(client.call_tool("meet", {"path": str(path), "mode": mode}) for mode in "rw")
         )
-        assert [each.data for each in answers] == ["rested"] * 4
-        zygote = os.getpid()
-        assert len([each for each in children() if each.ppid() != zygote]) == 2
+        assert len({each.data for each in answers}) == 2

@@ -58,6 +58,24 @@ async def test_a_zygote_that_ends_is_replaced() -> None:
         assert zygote.restarts == 1
 
 
+async def test_a_client_that_fills_the_queue_of_a_pool_leaves_a_share_to_others() -> None:
+    app = make(Isolate(processes=1, queue=4))
+    async with app.serving("tcp", port=0) as url, Client(url) as flood, Client(url) as other:
+        pid = (await other.call_tool("pid")).data
+        first = asyncio.ensure_future(flood.call_tool("doze", {"seconds": 60}))
+        await eventually(lambda: "nanosleep" in Path(f"/proc/{pid}/wchan").read_text())
+        arguments = {"a": 1, "b": 2}
+        calls = {asyncio.ensure_future(flood.call_tool("add", arguments)) for _ in range(5)}
+        done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        call = asyncio.ensure_future(other.call_tool("add", arguments))
+        pushed_out, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        for each in (*done, *pushed_out):
+            assert "1 processes at work and 4 calls waiting" in str(each.exception())
+        first.cancel()
+        assert (await call).data == 3
+        assert [each.data for each in await asyncio.gather(*calls)] == [3, 3, 3]
+
+
 async def test_an_isolated_process_that_ends_is_replaced() -> None:
     async with Client(make(ONE)) as client:
         first = (await client.call_tool("pid")).data

@@ -17,8 +17,8 @@ from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.nursery import Nursery, ZygoteEnded
 from mcpearl.runtime.isolation.process import Job, Process, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate
-from mcpearl.runtime.isolation.turns import Turns
 from mcpearl.runtime.tree import Node, State
+from mcpearl.runtime.turns import Turns
 
 logger = logging.getLogger("mcpearl.isolation")
 
@@ -58,7 +58,7 @@ class ProcessPool:
         self._starting = 0  # of them not ready yet
         self._able = 0  # of them that are not ending
         self._idle: list[Process] = []
-        self._waiting = Turns()
+        self._waiting: Turns[Job] = Turns()
         self._average = _QUICK  # seconds of a call, the latest ones counting most
         self._depth = 1  # calls of a process: one in hand, the others in its inbox
         self._most = self._size + profile.queue
@@ -77,30 +77,34 @@ class ProcessPool:
     def submit(self, job: Job) -> None:
         """Have a call run by the next process that is free; `job.answer` gets its outcome.
 
-        The caller has to call `finished` afterwards, or `abandon`, which kills the process of a call
-        that has begun.
-
-        Raises:
-            PoolFull: Too many calls wait already.
+        It ends with `PoolFull` when too many calls wait already. While that is so, each peer has an
+        equal share of what waits: a call of one with less takes the place of the last of the one with
+        most. `finished` has to follow, or `abandon`, which kills the process of a call that has begun.
         """
         if self._calls >= self._most:
-            raise PoolFull(
-                f"{self.name} has {self._size} processes at work and {self.profile.queue} calls "
-                "waiting already"
+            last = self._waiting.make_room(job.share)
+            (job if last is None else last).fail(
+                PoolFull(
+                    f"{self.name} has {self._size} processes at work and {self.profile.queue} calls "
+                    "waiting already"
+                )
             )
+            if last is None:
+                self._calls += 1
+                return
         self._calls += 1
         if not self._nursery.watching:
             self._nursery.watch()
         if self._waiting.count:  # so no process has room
-            self._waiting.add(job)
+            self._waiting.add(job, job.share)
         elif self._idle:
             if self._hand(self._idle.pop(), job):
                 return
-            self._waiting.add(job)
+            self._waiting.add(job, job.share)
         else:
             process = self._least_busy()
             if process is None or not self._hand(process, job):
-                self._waiting.add(job)
+                self._waiting.add(job, job.share)
         if self._able < self._size:
             self._want_more()
 
@@ -126,7 +130,7 @@ class ProcessPool:
             self.take_again(process.take_back())  # unless it was begun meanwhile
             process = job.process
         if process is None:
-            self._waiting.remove(job)
+            self._waiting.remove(job, job.share)
             self._feed()
         elif job in process.jobs.values():
             if job.talk is not None and job.talk.suspended:
@@ -285,14 +289,17 @@ class ProcessPool:
             self._all_gone.set_result(None)
 
     def _not_ready(self, error: ProcessEnded) -> None:
-        """Note that a process did not become ready: a waiting call, if any, fails with it."""
+        """Note that a process did not become ready: a waiting call, if any, fails with it.
+
+        None fails when the zygote ended: then the processes say nothing about the calls.
+        """
         if self._first is not None and not self._first.done():
             self._first.set_exception(error)
             return
         if not self._up:
             return
         logger.error("%s: a new process %s\n%s", self.name, error, error.said)
-        job = self._waiting.take()
+        job = self._waiting.take() if self._nursery.pid else None
         if job is not None:
             job.fail(error)
         if self._timer is None:

@@ -97,6 +97,7 @@ class IsolatedTool(ToolEntry):
                 timer = loop.call_later(self.patience, job.fail, _TooLong())
             kind, payload = await job.answer
         except PoolFull as full:
+            pool.finished()
             raise Overloaded(str(full)) from None
         except ProcessEnded as ended:
             pool.finished()

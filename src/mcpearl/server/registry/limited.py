@@ -1,6 +1,6 @@
 """A tool with limits of its own: how often each caller may call it, and how many calls run at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, UnsetType
@@ -9,7 +9,7 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Encoded
 from mcpearl.runtime.bulkhead import Bulkhead, BulkheadFull
 from mcpearl.runtime.rate import Meter, RateLimit
-from mcpearl.server.context import Context, call_of
+from mcpearl.server.context import Context, call_of, share_of
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.throttle import key_of
 from mcpearl.types.base import Result
@@ -49,10 +49,16 @@ class LimitedTool(ToolEntry):
         if self._bulkhead is None:
             return await super().call(raw, ctx)
         try:
-            await self._bulkhead.enter()
+            await self._bulkhead.enter(_peer_of(ctx))
         except BulkheadFull as full:
             raise Overloaded(str(full)) from None
         try:
             return await super().call(raw, ctx)
         finally:
             self._bulkhead.leave()
+
+
+def _peer_of(ctx: Context) -> Hashable:
+    """Return the key of the client that calls: its share, or else its address if it has one."""
+    share = share_of(ctx)
+    return key_of("address")(call_of(ctx)) if share is None else share

@@ -1,4 +1,4 @@
-"""A worker dies while it streams; another machine, where the stream is resumed, says how the call ended."""
+"""A worker dies while it streams; at another machine the stream is resumed and ends with an error."""
 
 import asyncio
 import os

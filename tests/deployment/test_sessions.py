@@ -323,6 +323,25 @@ async def test_state_that_one_machine_sealed_is_opened_by_the_other() -> None:
 # The store away
 
 
+async def test_a_session_goes_on_while_keys_are_rotated() -> None:
+    """An id that the old key sealed is taken where the new key comes first."""
+    old, new = b"o" * 32, b"n" * 32
+    address = fresh_address()
+    apps = [make_app(address, state_keys=keys) for keys in ([old], [new, old], [new])]
+    async with serving(apps[0]) as before, serving(apps[1]) as during, serving(apps[2]) as after:
+        begun = await before.initialize()
+        moved = Session(during.port)
+        moved.id, moved.headers = begun.id, dict(begun.headers)
+        assert text_of((await moved.use("add", {"a": 1, "b": 2})).json) == "3"
+        moved.port = after.port
+        assert (await moved.ask("ping")).status == 404
+        fresh = await during.initialize()
+        fresh.port = after.port
+        assert text_of((await fresh.use("add", {"a": 1, "b": 2})).json) == "3"
+        fresh.port = before.port
+        assert (await fresh.ask("ping")).status == 404
+
+
 async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> None:
     with running("redis") as redis:
         async with two_machines(redis.url) as (one, two):

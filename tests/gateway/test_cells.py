@@ -152,12 +152,16 @@ async def test_meta_and_trace_context_pass_through(cell: Cell) -> None:
 
 
 async def test_cancellation_reaches_the_upstream(cell: Cell) -> None:
-    async with through(cell) as (client, gateway):
+    async with through(cell, stateless=True) as (client, gateway):
+
+        async def says(**expected: int) -> bool:
+            return bool((await client.call_tool("up__waited")).data == expected)
+
         call = asyncio.create_task(client.call_tool("up__slow", {"seconds": 100}))
-        await eventually(lambda: gateway.mounts["up"].calls == 1)
+        await eventually(lambda: says(begun=1, cancelled=0))
         call.cancel()
+        await eventually(lambda: says(begun=1, cancelled=1))
         await eventually(lambda: gateway.mounts["up"].calls == 0)
-        assert (await client.call_tool("up__add", {"a": 1, "b": 1})).data == 2
 
 
 async def test_subscriptions_and_changes_of_lists(cell: Cell) -> None:

@@ -15,6 +15,7 @@ MODERN = ("2026-07-28",)
 def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
     app = Server(name, "1.2.3", versions=versions)
     notes: dict[Any, str] = {}  # by session
+    waits = {"begun": 0, "cancelled": 0}
     app.calls = 0  # type: ignore[attr-defined]
 
     @app.tool
@@ -86,8 +87,18 @@ def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
 
     @app.tool
     async def slow(seconds: float) -> str:
-        await asyncio.sleep(seconds)
+        waits["begun"] += 1
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            waits["cancelled"] += 1
+            raise
         return "done"
+
+    @app.tool
+    async def waited() -> dict[str, int]:
+        """How many calls of `slow` have begun, and how many were cancelled."""
+        return waits
 
     @app.tool
     def crash() -> str:

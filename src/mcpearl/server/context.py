@@ -113,6 +113,9 @@ class Context(Asking, Generic[L]):
         """What the server's connections share; for dispatchers."""
         return self._core
 
+    def _client_name(self, name: str) -> str:
+        return name
+
     def takes_encoded(self) -> bool:
         """Whether nothing looks at the result before it is sent; for dispatchers."""
         return self._core.takes_encoded
@@ -355,6 +358,11 @@ def peer_of(ctx: Context) -> Peer:
 def call_of(ctx: Context) -> Call:
     """Return the call a handler answers."""
     return ctx._call
+
+
+def client_name(ctx: Context, name: str) -> str:
+    """Return the name, or URI, by which the client knows what its request names here as `name`."""
+    return ctx._client_name(name)
 
 
 def share_of(ctx: Context) -> Hashable:

@@ -102,6 +102,7 @@ async def test_with_keys_in_common_any_process_continues_a_call(by: str):
         said = refused.json["error"]["message"]
         assert "This session began at another process" in said
         assert "the same Mcp-Session-Id to the same process" in said
+        assert "Server(store='redis://…')" in said
 
 
 async def begun(raw: Raw) -> Raw:

@@ -64,6 +64,14 @@ class PartContext(Context[Any]):
         """Whether nothing reads the result, neither in the part nor in the outer server."""
         return self._core.takes_encoded and self._outer.takes_encoded()
 
+    def _client_name(self, name: str) -> str:
+        if name != _named(self._params):
+            return (
+                name  # something the part looks up itself, such as a resource that its tool reads
+            )
+        called = _named(self._outer.params)
+        return name if called is None else self._outer._client_name(called)
+
     def _rounds(self) -> Any:
         return self._outer._rounds()  # sealed for the call that the client made
 
@@ -99,6 +107,13 @@ class SpelledPeer:
     def unsubscribe(self, uri: str) -> None:
         """Send no more updates."""
         self._peer.unsubscribe(self.uri)
+
+
+def _named(params: Any) -> str | None:
+    """Return the name, or URI, in params."""
+    params = getattr(params, "ref", params)  # what a completion is for
+    name: str | None = getattr(params, "name", None) or getattr(params, "uri", None)
+    return name
 
 
 def spelling_of(peer: Peer, uri: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
 from mcpearl.protocol.events import Caller, Encoded, Notice
-from mcpearl.server.context import Context
+from mcpearl.server.context import Context, client_name
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.pagination import Registered
@@ -356,4 +356,4 @@ class Registry(Handler):
 def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None:
     """Raise `InsufficientScope` if the caller lacks scopes. Over HTTP the gate has checked it."""
     if scopes and not ctx.may_use(scopes):
-        raise InsufficientScope(what, name, scopes)
+        raise InsufficientScope(what, client_name(ctx, name), scopes)

@@ -28,9 +28,9 @@ SESSION = 8 * 1024  # bytes a session is charged, about what it takes
 _OWN_LOOKS = 64  # sessions of one caller looked at to find an idle one
 _ELSEWHERE = (
     "This session began at another process, or before this one was started; begin a new one with "
-    "`initialize`. If several processes serve this address, each has sessions of its own: send all "
-    "requests with the same Mcp-Session-Id to the same process, serve with "
-    "`app.run('http', workers=…)`, or pass a `session_store`"
+    "`initialize`. If several processes serve this address, each has sessions of its own, unless they "
+    "share a store: use `Server(store='redis://…')` or `app.run('http', workers=…)`, or send all "
+    "requests with the same Mcp-Session-Id to the same process"
 )
 # Looked up once, since reading a member of an enumeration is slow.
 _USED, _CLOSED = Stage.USED, Stage.CLOSED

@@ -97,7 +97,9 @@ class IsolatedTool(ToolEntry):
                 timer = loop.call_later(self.patience, job.fail, _TooLong())
             kind, payload = await job.answer
         except PoolFull as full:
-            raise Overloaded(str(full)) from None
+            overload = Overloaded(str(full))
+            ctx.core.refused("Isolate.queue", overload.message)
+            raise overload from None
         except ProcessEnded as ended:
             pool.finished()
             raise ToolError(self._story(ended)) from None

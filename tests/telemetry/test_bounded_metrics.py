@@ -1,14 +1,17 @@
 """The page of metrics stays as large as the server's configuration makes it, whatever clients do."""
 
 import re
+from typing import get_args
 
 import pytest
 
 from mcpearl import Client, Isolate, Server
+from mcpearl.runtime.observer import Bound
 from mcpearl.server import measuring
 from mcpearl.telemetry.metrics import OTHER
 from mcpearl.telemetry.prometheus import render
 from tests.server.wire import ERAS
+from tests.transports.raw_http import serving
 from tests.waiting import eventually
 
 
@@ -63,3 +66,16 @@ async def test_parts_beyond_a_number_are_added_up(monkeypatch: pytest.MonkeyPatc
     async with Client(app, telemetry=False):
         assert len(list(app.tree().walk())) > 1
         assert await parts_of(app) == {"bus", OTHER}
+
+
+async def test_counters_of_rare_events_begin_at_0() -> None:
+    """`increase()` sees the first event only of a series that was there before it."""
+    app = Server("quiet", telemetry=False)
+    async with serving(app, metrics="/metrics") as client:
+        page = (await client.request("GET", {}, path="/metrics")).body.decode()
+    for bound in get_args(Bound):
+        assert f'mcpearl_bounds_reached_total{{bound="{bound}"}} 0\n' in page
+    assert "mcpearl_loop_blocked_total 0\n" in page
+    assert "mcpearl_loop_blocked_seconds_total 0\n" in page
+    for status in (400, 401, 403, 503):
+        assert f'mcpearl_http_refused_total{{status="{status}"}} 0\n' in page

@@ -15,6 +15,7 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.congestion import Congestion
+from mcpearl.runtime.observer import Reached
 from mcpearl.runtime.rate import By, Meter, RateLimit
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Answering, Dispatch
@@ -59,7 +60,7 @@ class Throttle:
         shedding: Shedding | None,
         pool: "ThreadPool",
         turns: Fairness,
-        refused: Callable[[str, str], None],
+        refused: Reached,
     ) -> None:
         self.meter = None if rate is None else Meter(rate)
         self._key_of = None if rate is None else key_of(rate.by)

@@ -41,7 +41,7 @@ class ClientSubscriptions:
     def nodes(self) -> tuple[Node, ...]:
         """Return the state of each stream of changes, for the client's tree."""
         return tuple(
-            Node(name=f"subscription {number}", state=stream.node_state)
+            Node(name=f"subscription {number}", state=stream.node_state, fleeting=True)
             for number, stream in enumerate(self._streams, 1)
         )
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
+from mcpearl.runtime.observer import Reached
+
 MIB = 1024 * 1024
 CHUNK = 4096  # bytes; holdings are counted in multiples of it
 UNCOUNTED = 16 * 1024  # bytes a connection may hold uncounted, in addition to its flat charge
@@ -148,9 +150,7 @@ class Budget:
         reached: Notified of each refusal: the name of the setting, and the reason.
     """
 
-    def __init__(
-        self, total: int | None = None, reached: Callable[[str, str], None] | None = None
-    ) -> None:
+    def __init__(self, total: int | None = None, reached: Reached | None = None) -> None:
         self.total = default_budget() if total is None else total
         self.is_default = total is None
         self._reached = reached

@@ -14,6 +14,28 @@ from mcpearl.runtime import clock
 
 Outcome = Literal["result", "tool_error", "error", "cancelled"]
 Counters = Callable[[], Mapping[str, int]]
+Bound = Literal[
+    "Isolate.queue",
+    "Limits.max_in_flight",
+    "Limits.max_outgoing",
+    "Limits.max_subscriptions",
+    "Server.rate",
+    "Server.shedding",
+    "TaskBounds.max_journal",
+    "TaskBounds.max_result",
+    "max_connections",
+    "max_held",
+    "max_requests",
+    "max_sessions",
+    "max_streams",
+    "tasks",
+    "threads",
+    "tool.concurrency",
+    "tool.rate",
+]
+"""The limits that observers are told of."""
+Reached = Callable[[Bound, str], None]
+"""Called when a limit is reached, with what was refused or dropped."""
 
 
 class _HasMeta(Struct):

@@ -14,6 +14,8 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from mcpearl.runtime.observer import Bound, Reached
+
 _SHARE = 3  # a key may have this many threads for each that is left to the others
 _Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any], Hashable]
 
@@ -45,7 +47,7 @@ class ThreadPool:
         self._name = name
         self._refusal = refusal
         self._longest_idle = idle
-        self.reached: Callable[[str, str], None] = _unobserved
+        self.reached: Reached = _unobserved
         """Notified when the backlog is full: the name of the setting, and the reason."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
@@ -180,7 +182,7 @@ class ThreadPool:
             self._jobs.put(None)
 
 
-def _unobserved(bound: str, detail: str) -> None:
+def _unobserved(bound: Bound, detail: str) -> None:
     pass
 
 

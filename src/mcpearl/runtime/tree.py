@@ -26,6 +26,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """Seconds since it last started; 0 while it is not running, and for parts not started separately."""
     children: "tuple[Node, ...]" = ()
     """The parts it supervises, in the order in which they start."""
+    fleeting: bool = False
+    """Whether calls or clients make it come and go. Metrics have no series of such a part."""
 
     def find(self, *path: str) -> "Node | None":
         """Return the part at a path of names below this one, or None.

@@ -17,7 +17,7 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import AnsweredMessage, Counters, Observer
+from mcpearl.runtime.observer import AnsweredMessage, Bound, Counters, Observer
 from mcpearl.runtime.observers import both, guarded
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
@@ -297,10 +297,22 @@ class ServerCore:
         if self.observer is not None:
             self.observer.loop_blocked(what, seconds)
 
-    def bounded(self, bound: str, detail: str) -> None:
-        """Tell the observer, if there is one, that a limit was reached."""
+    def refused(self, bound: Bound, reason: str) -> None:
+        """Log that a call is refused because a limit was reached, and tell the observer of it.
+
+        Args:
+            bound: The name of the limit, which clients cannot choose.
+            reason: The reason that the caller is told.
+        """
+        self._refusals.note("refused a call (%s): %s", bound, reason)
+        self.bounded(bound, reason)
+
+    def bounded(self, bound: Bound, detail: str) -> None:
+        """Tell the observers of this server, and of those it is mounted in, that a limit was reached."""
         if self.observer is not None:
             self.observer.bound_reached(bound, detail)
+        for outer in self.enclosing:
+            outer.core.bounded(bound, detail)
 
     def counters(self) -> Mapping[str, int]:
         """Count what is open and what went wrong, over all open connections."""

@@ -67,7 +67,7 @@ class ListenStreams:
             self._answer(call, error)
             return
         except LimitReached as error:
-            self._core.bounded("Limits.max_subscriptions", str(error))
+            self._core.refused("Limits.max_subscriptions", str(error))
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
             return
         except NoRoom as error:

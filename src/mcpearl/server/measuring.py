@@ -5,10 +5,11 @@ calls do no work for metrics.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from mcpearl.telemetry.metrics import Metrics, MetricsSnapshot
+from mcpearl.runtime.tree import Node
+from mcpearl.telemetry.metrics import OTHER, Metrics, MetricsSnapshot
 from mcpearl.telemetry.process import process_gauges
 from mcpearl.telemetry.prometheus import CONTENT_TYPE, render
 from mcpearl.telemetry.shared import SharedSnapshots
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("mcpearl.server")
+
+MAX_PARTS = 500
+"""Parts of a server that have series of their own."""
 
 _EACH = 4  # updates of the counters after which other workers see them
 
@@ -86,19 +90,32 @@ class Measuring:
 
     def _gauges(self) -> dict[str, dict[str, float]]:
         parts = list(self._server.tree().walk())
-        down = [node for _, node in parts if node.state in ("failed", "waiting")]
+        down = [node for _, node in parts if _is_down(node)]
         is_ready = not down and not self._server.web.draining
         isolation = self._server.isolation
         waiting = 0 if isolation is None else sum(pool.waiting for pool in isolation.pools)
         return {
             "isolated_waiting": {"": float(waiting)},
-            "restarts": {"/".join(path): float(node.restarts) for path, node in parts},
-            "parts_up": {
-                "/".join(path): float(node.state not in ("failed", "waiting"))
-                for path, node in parts
-            },
+            **_by_part(parts),
             "parts_down": {"": float(len(down))},
             "ready": {"": float(is_ready)},
             "lag": {"": self.lag.last},
             "lag_max": {"": self.lag.worst()},
         }
+
+
+def _by_part(parts: Iterable[tuple[tuple[str, ...], Node]]) -> dict[str, dict[str, float]]:
+    """Return what metrics say of each part. Parts beyond `MAX_PARTS` are added up."""
+    restarts: dict[str, float] = {}
+    up: dict[str, float] = {}
+    for path, node in parts:
+        if node.fleeting:
+            continue
+        label = "/".join(path) if len(up) < MAX_PARTS else OTHER
+        restarts[label] = restarts.get(label, 0.0) + node.restarts
+        up[label] = up.get(label, 0.0) + (not _is_down(node))
+    return {"restarts": restarts, "parts_up": up}
+
+
+def _is_down(node: Node) -> bool:
+    return node.state in ("failed", "waiting")

@@ -237,7 +237,7 @@ class Server(Operating, Running):
             observer=observer,
         )
         self.core.recorder = None if receipts is None else _recorder(receipts, name)
-        self._pool.reached = self.core.bounded
+        self._pool.reached = self.core.refused
         self._be_watched(log, telemetry)
         self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
@@ -268,7 +268,7 @@ class Server(Operating, Running):
             return None
         from mcpearl.server.throttle import Throttle
 
-        return Throttle(rate, shedding, self._pool, self.turns, self.core.bounded)
+        return Throttle(rate, shedding, self._pool, self.turns, self.core.refused)
 
     def measure(self) -> "Measuring":
         """Count calls, connections and bounds from now on; call it before serving.

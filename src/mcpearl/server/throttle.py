@@ -15,6 +15,7 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.congestion import Congestion
+from mcpearl.runtime.observer import Reached
 from mcpearl.runtime.rate import By, Meter, RateLimit
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Answering, Dispatch
@@ -50,7 +51,7 @@ class Throttle:
         shedding: When calls are refused because of load.
         pool: The threads of handlers, which may fall behind.
         turns: The turns of clients on sockets.
-        bounded: Called with the name of a limit that was reached, and what was refused.
+        refused: Called for each call that is refused, with the name of the limit and the reason.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Throttle:
         shedding: Shedding | None,
         pool: "ThreadPool",
         turns: Fairness,
-        bounded: Callable[[str, str], None],
+        refused: Reached,
     ) -> None:
         self.meter = None if rate is None else Meter(rate)
         self._key_of = None if rate is None else key_of(rate.by)
         self._shedding = shedding
-        self._bounded = bounded
+        self._refused = refused
         self._overload = self._overloaded()  # sent as it is; raised ones are new
         self.congestion: Congestion | None = None
         if shedding is not None:
@@ -112,7 +113,7 @@ class Throttle:
     def _over(self, wait: float) -> RateLimited:
         assert self.meter is not None
         error = RateLimited(str(self.meter.limit), wait)
-        self._bounded("Server.rate", error.message)
+        self._refused("Server.rate", error.message)
         return error
 
     def gate(self) -> Callable[[str], None] | None:
@@ -136,7 +137,7 @@ class Throttle:
         if method in _SPARED or method[:6] == "tasks/":
             return None
         error = self._overload
-        self._bounded("Server.shedding", error.message)
+        self._refused("Server.shedding", error.message)
         return error
 
     def _overloaded(self) -> Overloaded:

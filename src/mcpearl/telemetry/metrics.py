@@ -8,7 +8,7 @@ open, is read from the server when a snapshot is made.
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import (
     AnsweredMessage,
+    Bound,
     Counters,
     FastObserver,
     Outcome,
@@ -141,7 +142,11 @@ class Metrics(FastObserver):
         self._tools: dict[str, Put] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
-        self._counters: dict[str, dict[str, float]] = {}
+        # They are 0 from the start: Prometheus does not see the first event of a series that begins at 1.
+        self._counters: dict[str, dict[str, float]] = {
+            "bounds": dict.fromkeys(get_args(Bound), 0.0),
+            "blocked": {"times": 0.0, "seconds": 0.0},
+        }
         self._connections: dict[str, float] = {}
         self._received: dict[str, float] = {}
         self._reading: list[tuple[str, Callable[[], int]]] = []

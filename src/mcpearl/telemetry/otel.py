@@ -146,10 +146,14 @@ class OpenTelemetry(SamplingObserver):
         return self._begin(call, parent, self._ambient(), began)
 
     def _parent_of(self, call: Any) -> Context | None:
-        """Return the context that a call belongs to; None for one that begins a trace."""
+        """Return the context that a call belongs to; None for one that begins a trace by itself.
+
+        A context without a span may have baggage, which the call passes on.
+        """
         if not self._is_server:
             current = otel_context.get_current()
-            return current if trace.get_current_span(current).get_span_context().is_valid else None
+            has_span = trace.get_current_span(current).get_span_context().is_valid
+            return current if has_span or current else None
         meta: Any = getattr(call.params, "meta", None)
         return propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
 

@@ -12,6 +12,7 @@ from mcpearl.net.http_server.request import Head, Serving
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
 from mcpearl.net.ports import host_of
 from mcpearl.runtime.budget import CONNECTION, Budget
+from mcpearl.runtime.observer import Reached
 
 if TYPE_CHECKING:
     from mcpearl.runtime.congestion import Congestion
@@ -53,7 +54,7 @@ class HttpFront:
         stall_timeout: float = STALL_TIMEOUT,
         websocket: Callable[[], asyncio.Protocol] | None = None,
         budget: Budget | None = None,
-        reached: Callable[[str, str], None] | None = None,
+        reached: Reached | None = None,
         congestion: "Congestion | None" = None,
         turn_away: Callable[[Http1Request], bool] | None = None,
         request_type: type[Http1Request] = Http1Request,

@@ -398,4 +398,5 @@ def _node(process: Process) -> Node:
         name=f"process {process.pid}{doing}",
         state=state,
         uptime=clock.monotonic() - process.began,
+        fleeting=True,
     )

@@ -98,7 +98,9 @@ class IsolatedTool(ToolEntry):
             kind, payload = await job.answer
         except PoolFull as full:
             pool.finished()
-            raise Overloaded(str(full)) from None
+            overload = Overloaded(str(full))
+            ctx.core.refused("Isolate.queue", overload.message)
+            raise overload from None
         except ProcessEnded as ended:
             pool.finished()
             raise ToolError(self._story(ended)) from None

@@ -44,14 +44,17 @@ class LimitedTool(ToolEntry):
         if self.meter is not None:
             wait = self.meter.take(self._key_of(call_of(ctx)))
             if wait:
-                limit = f"{self.meter.limit} of tool `{self.definition.name}`"
-                raise RateLimited(limit, wait)
+                over = RateLimited(f"{self.meter.limit} of tool `{self.definition.name}`", wait)
+                ctx.core.refused("tool.rate", over.message)
+                raise over
         if self._bulkhead is None:
             return await super().call(raw, ctx)
         try:
             await self._bulkhead.enter(_peer_of(ctx))
         except BulkheadFull as full:
-            raise Overloaded(str(full)) from None
+            overload = Overloaded(str(full))
+            ctx.core.refused("tool.concurrency", overload.message)
+            raise overload from None
         try:
             return await super().call(raw, ctx)
         finally:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.budget import Account
-from mcpearl.runtime.observer import Counters
+from mcpearl.runtime.observer import Bound, Counters
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.solo_connection import SoloConnection
 from mcpearl.transports.transport import Transport
@@ -55,7 +55,7 @@ class HttpHost:
         needed = dispatcher.scopes_of(call.method, name)
         return _NO_SCOPES if needed <= principal.scopes else needed
 
-    def bounded(self, bound: str, detail: str) -> None:
+    def bounded(self, bound: Bound, detail: str) -> None:
         """Tell the server's observer that a limit was reached."""
         self._server.core.bounded(bound, detail)
 

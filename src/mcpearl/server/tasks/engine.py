@@ -182,7 +182,7 @@ class TaskEngine:
         try:
             record = await self.store.create(record, self.name, self.bounds.lease)
         except TasksFull as error:
-            self.core.bounded("tasks", str(error))
+            self.core.refused("tasks", str(error))
             raise McpError(
                 INTERNAL_ERROR,
                 f"No task can be created: {error}. Collect or cancel tasks, or wait until they expire",

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from mcpearl.net.http_server.request import HeaderPairs, RequestInfo
 from mcpearl.protocol.errors import McpError
+from mcpearl.runtime.observer import Bound
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
 WELL_KNOWN = "/.well-known/"
@@ -27,7 +28,7 @@ class Refused(Exception):
         code: int = INVALID_REQUEST,
         headers: HeaderPairs = (),
         data: Any = UNSET,
-        bound: str | None = None,
+        bound: Bound | None = None,
     ) -> None:
         super().__init__(message)
         self.bound = bound  # the setting of the limit that was reached
@@ -36,7 +37,7 @@ class Refused(Exception):
         self.headers = headers
 
 
-def busy(reason: str, seconds: int, bound: str | None = None) -> Refused:
+def busy(reason: str, seconds: int, bound: Bound | None = None) -> Refused:
     """Make a refusal that asks the client to try again after so many seconds.
 
     `bound` is the setting of the limit that was reached, if one was.

@@ -7,7 +7,7 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget
-from mcpearl.runtime.observer import Counters
+from mcpearl.runtime.observer import Bound, Counters
 from mcpearl.transports.http_server.header_check import Mirrored
 from mcpearl.transports.http_server.post import CallRunner, PostOutlet, ServedClient
 
@@ -58,7 +58,7 @@ class EndpointHost(Protocol):
         """Return the scopes a call needs, if its principal does not have them all."""
         ...
 
-    def bounded(self, bound: str, detail: str) -> None:
+    def bounded(self, bound: Bound, detail: str) -> None:
         """Note that a limit was reached."""
         ...
 

@@ -10,6 +10,7 @@ logger = logging.getLogger("mcpearl.http")
 
 _LONGEST = 128  # characters of a path that are logged
 _FOR_OPERATORS = (403, 421, 503)  # an operator may have to change a setting
+_USUAL = (400, 401, 403, 404, 405, 406, 408, 413, 415, 421, 503, 504)  # counted from 0
 _BY_GATE = 401  # logged where the token is checked
 
 
@@ -22,7 +23,7 @@ class RefusedRequests:
         summary = "refused %d more requests within a second"
         self._warnings = LimitedLog(logger, logging.WARNING, summary)
         self._others = LimitedLog(logger, logging.INFO, summary)
-        self._counts: dict[int, int] = {}  # by HTTP status
+        self._counts = dict.fromkeys(_USUAL, 0)  # by HTTP status
 
     def counters(self) -> dict[str, int]:
         """Return how many were refused, by status."""

@@ -1,0 +1,85 @@
+"""Calls that are refused at a limit: each kind is logged with its reason and counted by its name."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from mcpearl import Client, Isolate, McpError, RateLimit, Server
+from mcpearl.telemetry.prometheus import render
+
+CALLS = 8  # more than any of the limits below allows
+
+
+def rated_server() -> Server:
+    app = Server("limited", telemetry=False, rate=RateLimit(4, per=1000))
+
+    @app.tool
+    async def work() -> str:
+        return "done"
+
+    return app
+
+
+def rated_tool() -> Server:
+    app = Server("limited", telemetry=False)
+
+    @app.tool(rate=RateLimit(1, per=1000))
+    async def work() -> str:
+        return "done"
+
+    return app
+
+
+def narrow_tool() -> Server:
+    app = Server("limited", telemetry=False)
+
+    @app.tool(concurrency=1, queue=0)
+    async def work() -> str:
+        await asyncio.sleep(0.3)
+        return "done"
+
+    return app
+
+
+def narrow_pool() -> Server:
+    app = Server("limited", telemetry=False)
+
+    @app.tool(isolate=Isolate(processes=1, queue=0))
+    def work() -> str:
+        time.sleep(0.3)
+        return "done"
+
+    return app
+
+
+LIMITS = {
+    "Server.rate": rated_server,
+    "tool.rate": rated_tool,
+    "tool.concurrency": narrow_tool,
+    "Isolate.queue": narrow_pool,
+}
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+@pytest.mark.parametrize("bound", LIMITS)
+async def test_a_refused_call_is_logged_and_counted(
+    bound: str, mounted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mcpearl.server")
+    app, name = LIMITS[bound](), "work"
+    if mounted:
+        inner, app, name = app, Server("outer", telemetry=False), "inner__work"
+        app.mount("inner", inner)
+    measuring = app.measure()
+    async with Client(app, telemetry=False) as client:
+        await client.tools()  # so that only calls of the tool are refused
+        calls = [client.call_tool(name) for _ in range(CALLS)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, McpError)]
+    assert refused
+    logged = [text for text in caplog.messages if "refused a call" in text]
+    assert logged == [f"refused a call ({bound}): {error.message}" for error in refused]
+    page = (await render(measuring.snapshot())).decode()
+    assert f'mcpearl_bounds_reached_total{{bound="{bound}"}} {len(refused)}\n' in page

@@ -341,7 +341,7 @@ async def test_all_that_a_server_offers_is_tried(browser: Browser, protocol: str
         assert "city: is required" in await browser.text(".output")
         await browser.fill("[data-field=city] input", "Os")
         await browser.wait("datalist option[value=Osaka]", state="attached")
-        await browser.fill("[data-field=city] textarea", "Oslo")
+        await browser.fill("[data-field=city] input", "Oslo")
         await browser.click("button:has-text('Get')")
         await browser.wait(".result >> text=Plan a day in Oslo.")
         # Messages, both ways, and one by hand

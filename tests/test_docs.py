@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -144,6 +145,56 @@ def test_the_demo_over_http():
             server.terminate()
     assert '{"city":"Lisbon","sky":"sun"}' in printed
     assert server.returncode == 0
+
+
+def test_the_server_that_a_team_shares(tmp_path: Path):
+    """The page's server is served, at a port that is free, and called as its words say."""
+    page = (ROOT / "docs" / "tutorials" / "sharing.md").read_text()
+    [(name, code)] = FILE.findall(page)
+    [line] = re.findall(r"^mcpearl (call .*)$", page, re.MULTILINE)
+    port = free_port()
+    assert "8000" in code and "8000" in line
+    (tmp_path / name).write_text(code.replace("8000", str(port)))
+    words = ["-m", "mcpearl", *shlex.split(line.replace("8000", str(port)))]
+    with subprocess.Popen(
+        [sys.executable, name], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            wait_for_port(port)
+            assert [run(*words).strip() for _ in range(2)] == ["1", "2"]
+            other = [word.replace("of-ann", "of-bob") for word in words]
+            assert run(*other).strip() == "1"
+            refused = subprocess.run(
+                [sys.executable, *words[: words.index("--auth")]],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert refused.returncode == 5, refused.stderr
+        finally:
+            server.terminate()
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which headings of a page are linked to."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_no_link_between_files_is_dead(page: Path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), target
+        assert not anchor or file.suffix != ".md" or anchor in anchors(file), target
 
 
 def wait_for_port(port: int) -> None:

@@ -79,8 +79,8 @@ async def open_page(base: str, key: str = KEY) -> AsyncIterator[Page]:
 
 
 @asynccontextmanager
-async def served(app: Server, **options: Any) -> AsyncIterator[str]:
+async def served(app: Server, port: int = 0, **options: Any) -> AsyncIterator[str]:
     """Serve an application with its console, and yield the address of the console."""
     console = ConsoleOptions(key=KEY, **options)
-    async with app.serving("http", port=0, console=console) as url:
+    async with app.serving("http", port=port, console=console) as url:
         yield url.removesuffix("/mcp") + "/console"

@@ -26,6 +26,7 @@ from mcpearl.types import (
 )
 from tests.console.browser import Browser, running_browser
 from tests.console.page import KEY, served
+from tests.ports import free_port
 from tests.waiting import eventually
 
 
@@ -571,13 +572,21 @@ async def test_it_can_be_read_and_used_by_everyone(browser: Browser, dark: bool,
 async def test_a_page_without_the_key_asks_for_it_and_one_whose_server_left_comes_back(
     browser: Browser,
 ):
-    async with served(make()) as base:
+    port = free_port()
+    async with served(make(), port=port) as base:
         await browser.open(base)
         await browser.wait("dialog >> text=Open the address that the server printed")
         await browser.fill("#key", KEY)
         await browser.press("Enter")
         await browser.wait("#phase.good")
         assert KEY not in await browser.evaluate("location.href")
+    await browser.wait("#phase:not(.good)")
+    async with served(make(), port=port):
+        await browser.wait("#phase.good")
+        await run_tool(browser, "forecast")
+        await browser.fill("[data-field=city] textarea", "Oslo")
+        await browser.click("button[type=submit]")
+        await browser.wait(".result >> text=sun in Oslo")
 
 
 async def test_a_console_for_several_servers(browser: Browser, tmp_path: Path):

@@ -172,6 +172,8 @@ class _OverSockets(_Reloading):
     async def _take_up(self, child: ServingProcess) -> None:
         await super()._take_up(child)
         if self._served.open_console and self._console is not None:
+            for each in self._sockets:
+                each.listen()  # the browser may be faster than the child, and then waits for it
             click.launch(self._console)
             self._served = self._served._replace(open_console=False)
 

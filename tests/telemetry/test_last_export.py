@@ -1,4 +1,4 @@
-"""What is left to export when a process ends: it is sent, and a collector that is away holds up nothing."""
+"""What is left to export when a process ends is sent. A collector that is away does not hold it up."""
 
 import asyncio
 import os

@@ -115,8 +115,8 @@ class TaskEngine:
     def counters(self) -> dict[str, int]:
         """Count the tasks of this process by state, and those that have ended here."""
         found = {"tasks_queued": len(self.queue)}
-        for state in TERMINAL:
-            found[f"tasks_ended_{state}"] = self.ended[state]
+        for status in TERMINAL:
+            found[f"tasks_ended_{status}"] = self.ended[status]
         for run in self.runs.values():
             if run.record is not None:
                 state = f"tasks_{run.record.status}"

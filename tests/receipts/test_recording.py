@@ -474,8 +474,10 @@ async def full_disk(app: Server, folder: Path) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-async def test_calls_are_refused_while_the_disk_is_full(tmp_path: Path, durable: bool) -> None:
-    folder = tmp_path / "receipts"
+async def test_calls_are_refused_while_the_disk_is_full(
+    tmp_path: Path, durable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, refusals = tmp_path / "receipts", list[str]()
     app = make_app(Receipts(folder, durable=durable, sign_every=0.1))
     async with Client(app) as client:
         await client.call_tool("add", {"a": 1, "b": 2})
@@ -486,12 +488,15 @@ async def test_calls_are_refused_while_the_disk_is_full(tmp_path: Path, durable:
             try:
                 await client.call_tool("add", {"a": 1, "b": 2})
             except McpError as error:
+                refusals.append(error.message)
                 return "The call cannot be recorded" in error.message
             return False
 
         async with full_disk(app, folder):
             await eventually(is_refused)
             assert "File too large" in recorder._reason
+        assert f"{folder}: " in caplog.text
+        assert not [text for text in refusals if str(tmp_path) in text], "callers see no path"
         await eventually(lambda: not recorder._full)
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
     assert not unfinished(folder)

@@ -1,5 +1,6 @@
-"""Baggage and the state of a trace reach the handler, with and without a span around the call."""
+"""The context of a trace reaches the handler: its baggage, its state, and the span that a task is in."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -46,3 +47,27 @@ async def test_a_handler_has_the_baggage_and_the_state_of_its_caller(
             answer = await client.call_tool(name)
             context.detach(token)
     assert answer.structured_content == expected
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_task_does_belongs_to_the_trace_of_its_call(spans: Any, era: str) -> None:
+    app = Server("long", telemetry=True)
+
+    @app.tool(task=True)
+    async def work() -> str:
+        await asyncio.sleep(0.05)  # so that the task was created before
+        with trace.get_tracer("inside").start_as_current_span("inside"):
+            return "done"
+
+    async with Client(app, protocol=era, telemetry=True) as client:
+        token = context.attach(of_a_caller(True))
+        task = await client.start_task("work")
+        context.detach(token)
+        assert (await task.result()).text == "done"
+    found = {(each.name, each.kind.name): each for each in spans.get_finished_spans()}
+    asked, served = found["tools/call work", "CLIENT"], found["tools/call work", "SERVER"]
+    inside = found["inside", "INTERNAL"]
+    assert asked.parent.span_id == REMOTE.span_id
+    assert served.parent.span_id == asked.context.span_id
+    assert inside.parent.span_id == served.context.span_id
+    assert {each.context.trace_id for each in (asked, served, inside)} == {REMOTE.trace_id}

@@ -138,3 +138,33 @@ def test_dashboard_and_alerts_name_metrics_that_exist(form: str) -> None:
     }
     assert len(named) > 8
     assert named <= known, named - known
+
+
+async def test_a_worker_whose_check_fails_is_not_counted_as_ready(tmp_path: Path) -> None:
+    port, broken = free_port(), tmp_path / "broken"
+    check = f"""
+@app.health
+def whole() -> bool:
+    return not os.path.exists({str(broken)!r})
+
+app.run("""
+    program = SERVER.replace("\napp.run(", check)
+    process = subprocess.Popen([sys.executable, "-c", program, str(port)])
+
+    async def says(status: int, ready: int) -> bool:
+        try:
+            answer = await Raw(port).request("GET", {}, path="/health/ready")
+        except OSError:
+            return False
+        workers = {"of": 2, "alive": 2, "ready": ready}
+        return answer.status == status and bool(answer.json["workers"] == workers)
+
+    try:
+        await eventually(lambda: says(200, 2))
+        broken.touch()
+        await eventually(lambda: says(503, 0))
+        broken.unlink()
+        await eventually(lambda: says(200, 2))
+    finally:
+        process.terminate()
+        process.wait(30)

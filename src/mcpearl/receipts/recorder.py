@@ -30,6 +30,9 @@ logger = logging.getLogger("mcpearl.receipts")
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _INTERVAL = 0.01  # seconds for which entries are collected
 _LONGEST = 256  # characters kept of an id that a client chose
+_CLOSED = "the log is closed"
+_BEHIND = "more is waiting to be written than `Receipts.queue`"
+_FAILING = "the log of the server cannot be written"
 _LARGE = 4096  # larger contents, in bytes, are digested here, so that little memory is held
 
 
@@ -78,7 +81,8 @@ class Recorder:
         self._count = 0  # entries in the batch
         self._problem: str | None = None  # why nothing can be written now
         self._full = False  # whether calls are refused or not recorded
-        self._reason = ""  # why they are
+        self._reason = ""  # why, for the server's log: it may name files
+        self._told = ""  # why, as callers are told
         self._lost = 0  # how many calls were not recorded
         self._lost_since = 0.0
         self._commits: list[asyncio.Future[None]] = []  # for the entries in the batch
@@ -113,7 +117,7 @@ class Recorder:
         if self._scribe is not None:
             self._hand_over()
             scribe, self._scribe = self._scribe, None
-            self._full, self._reason = True, "the log is closed"
+            self._full, self._reason, self._told = True, _CLOSED, _CLOSED
             await scribe.close()
 
     def nodes(self) -> tuple[Node, ...]:
@@ -217,7 +221,7 @@ class Recorder:
 
     def _refuse(self) -> None:
         if self._refuses:
-            raise McpError(INTERNAL_ERROR, f"The call cannot be recorded: {self._reason}")
+            raise McpError(INTERNAL_ERROR, f"The call cannot be recorded: {self._told}")
         self._lost += 1
 
     # Durable
@@ -251,7 +255,7 @@ class Recorder:
             if future.done():
                 continue
             if self._refuses:
-                text = f"The call was made, but could not be recorded: {self._reason}"
+                text = f"The call was made, but could not be recorded: {self._told}"
                 future.set_exception(McpError(INTERNAL_ERROR, text))
             else:
                 future.set_result(None)
@@ -274,7 +278,7 @@ class Recorder:
         commits, self._commits = self._commits, []
         scribe.put(frame, commits)
         if scribe.waiting > self._most:
-            self._fill("more is waiting to be written than `Receipts.queue`")
+            self._fill(_BEHIND, _BEHIND)
 
     def _written(self) -> None:
         self._problem = None
@@ -283,21 +287,21 @@ class Recorder:
 
     def _failed(self, problem: str) -> None:
         self._problem = problem
-        self._fill(problem)
+        self._fill(problem, _FAILING)
         if self._scribe is not None:
             for handed in self._scribe.handed:
                 self._give_up(handed.commits)
         commits, self._commits = self._commits, []
         self._give_up(commits)
 
-    def _fill(self, reason: str) -> None:
+    def _fill(self, reason: str, told: str) -> None:
         """Refuse calls from now on, or do not record them."""
         if not self._full:
             self._full = True
             self._lost_since = clock.now()
             what = "calls are refused" if self._refuses else "calls are not recorded"
             logger.error("%s: %s", what, reason)
-        self._reason = reason
+        self._reason, self._told = reason, told
 
     def _empty(self) -> None:
         """Record calls again, and note how many were not recorded."""

@@ -84,6 +84,9 @@ METRICS: dict[str, Metric] = {
     "ready": Metric(
         "mcpearl_ready", "gauge", "Processes that are ready, as far as is known without checks."
     ),
+    "tasks_ended_": Metric(
+        "mcpearl_tasks_ended_total", "counter", "Tasks that ended in these processes.", "state"
+    ),
     "tasks_": Metric("mcpearl_tasks", "gauge", "Tasks of these processes.", "state"),
     "lag": Metric("mcpearl_loop_lag_seconds", "gauge", "How late the event loop runs its timers."),
     "lag_max": Metric(

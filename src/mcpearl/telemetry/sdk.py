@@ -1,12 +1,13 @@
 """Setting up the SDK of OpenTelemetry as the environment says, where the application has not done it."""
 
+import atexit
 import importlib
 import importlib.metadata
 import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ _GRPC = "opentelemetry.exporter.otlp.proto.grpc"
 _PATIENCE = 3.0  # seconds for what is left to be exported at the end
 _lock = threading.Lock()
 _done = False
+_flushing = 0  # flushes that have not ended
 
 
 def set_up(service: str) -> None:
@@ -41,10 +43,14 @@ def set_up(service: str) -> None:
             )
             return
         _complete_environment(service)
+        before = _providers()
         try:
             configure()
         except Exception:
             logger.exception("OpenTelemetry could not be set up; nothing is exported")
+        made = [each for each in _providers() if each not in before and hasattr(each, "shutdown")]
+        if made:
+            LastExport(made)
 
 
 def _configurator() -> Callable[[], None] | None:
@@ -84,6 +90,55 @@ def _has(module: str) -> bool:
         return False
 
 
+def _providers() -> list[Any]:
+    found: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]
+    try:
+        logs = importlib.import_module("opentelemetry._logs")
+    except ImportError:
+        return found
+    return [*found, logs.get_logger_provider()]
+
+
+class LastExport:
+    """Shuts providers down when the process ends. It does not wait long for a collector that is away.
+
+    The SDK does this too, but waits for up to half a minute.
+
+    Args:
+        providers: Those that were set up here, not the ones of the application.
+    """
+
+    def __init__(self, providers: Sequence[Any]) -> None:
+        self._providers = providers
+        self._wanted = threading.Event()
+        # It is started now, because a process that ends cannot start threads.
+        self._thread = threading.Thread(target=self._wait, name="mcpearl-last-export", daemon=True)
+        self._thread.start()
+        for provider in providers:
+            atexit.unregister(provider.shutdown)
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if _flushing:
+            return  # a server has waited for the collector already
+        if self._thread.is_alive():
+            self._wanted.set()
+            self._thread.join(_PATIENCE)
+        else:
+            self._shut_down()  # in a process that was forked later
+
+    def _wait(self) -> None:
+        self._wanted.wait()
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        for provider in self._providers:
+            try:
+                provider.shutdown()
+            except Exception:
+                logger.warning("what was left of the telemetry was not exported", exc_info=True)
+
+
 def left_to_flush() -> Callable[[], None] | None:
     """Return a function that exports the rest within a few seconds; None if the SDK is not set up."""
     providers: tuple[Any, ...] = (trace.get_tracer_provider(), metrics.get_meter_provider())
@@ -92,8 +147,13 @@ def left_to_flush() -> Callable[[], None] | None:
 
 
 def _flush(flushes: Iterable[Callable[[int], Any]]) -> None:
+    global _flushing
+    with _lock:
+        _flushing += 1
     for flush in flushes:
         try:
             flush(int(_PATIENCE * 1000))
         except Exception:
             logger.warning("what was left of the telemetry could not be exported", exc_info=True)
+    with _lock:
+        _flushing -= 1

@@ -38,6 +38,7 @@ class Health:
                 server.lag.also.append(self._tell_others)
         self._live = None if base is None else f"{base}/live"
         self._ready = () if base is None else (base, f"{base}/ready")
+        self._passed = True  # whether all checks and stores were well when last asked
 
     async def answer(self, path: str) -> tuple[int, bytes] | None:
         """Return the status and the body of the answer; None for any other path."""
@@ -50,24 +51,26 @@ class Health:
         if reasons:
             found = {"status": "not ready", "reasons": reasons}
         if self._server.web.board is not None:
+            self._tell_others()
             found["workers"] = self._server.web.board.summary()
         return 503 if reasons else 200, msgspec.json.encode(found)
 
     def _tell_others(self) -> None:
+        """Note whether this worker is ready. Checks and stores count as they were when last asked."""
         web = self._server.web
         assert web.board is not None
-        web.board.write(web.number, not self._own_reasons())
+        web.board.write(web.number, self._passed and not self._own_reasons())
 
     async def reasons(self) -> dict[str, str]:
         """Return why the server is not ready, by what is wrong; nothing if it is ready."""
-        found = self._own_reasons()
-        found.update(await self._stores())
+        found = await self._stores()
         checks = self._server.web.checks
         answers = await asyncio.gather(*(self._check(check) for check in checks))
         for check, reason in zip(checks, answers, strict=True):
             if reason is not None:
                 found[getattr(check, "__name__", type(check).__name__)] = reason
-        return found
+        self._passed = not found
+        return {**self._own_reasons(), **found}
 
     def _own_reasons(self) -> dict[str, str]:
         """Return what is wrong, as far as is known without running a check."""
@@ -82,7 +85,7 @@ class Health:
 
     async def _stores(self) -> dict[str, str]:
         """Return the stores that cannot be used."""
-        found = {}
+        found: dict[str, str] = {}
         for name, ping in self._server.stores().items():
             try:
                 async with asyncio.timeout(_PATIENCE):

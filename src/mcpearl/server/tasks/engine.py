@@ -113,8 +113,10 @@ class TaskEngine:
         self._taking_back: set[asyncio.Task[None]] = set()  # refused tasks that may be stored
 
     def counters(self) -> dict[str, int]:
-        """Count the tasks of this process by state."""
+        """Count the tasks of this process by state, and those that have ended here."""
         found = {"tasks_queued": len(self.queue)}
+        for status in TERMINAL:
+            found[f"tasks_ended_{status}"] = self.ended[status]
         for run in self.runs.values():
             if run.record is not None:
                 state = f"tasks_{run.record.status}"

@@ -21,6 +21,12 @@ async def who() -> int:
     return os.getpid()
 
 
+@app.tool
+async def wires() -> list[str]:
+    found = app.tree().find("wires")
+    return [] if found is None else [each.name for each in found.children]
+
+
 @app.tool(rate=RateLimit(10, per=10_000))
 async def rare() -> int:
     return os.getpid()

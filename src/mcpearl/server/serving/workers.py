@@ -170,6 +170,7 @@ class _Lifeline(Struct):
     ready: int
     lifeline: int
 
+    name: ClassVar[str] = "parent of the workers"
     address: ClassVar[None] = None
     drain_delay: ClassVar[float] = 0.0
 

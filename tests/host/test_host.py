@@ -15,6 +15,7 @@ from mcpearl.auth import Principal, StaticTokens
 from mcpearl.client.entries import ConfigError
 from mcpearl.host.config import read_config
 from mcpearl.host.records import HostChange
+from mcpearl.runtime.tree import NodeChange
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.memory import memory_pair
 from mcpearl.types.roots import Root
@@ -174,6 +175,29 @@ async def test_a_server_that_is_down_has_a_reason_and_comes_back(clock: MovableC
     states = [each.status.state for each in seen if each.server == "absent"]
     assert states[:2] == ["connecting", "down"]
     assert "ready" in states
+
+
+async def test_changes_of_the_tree_are_followed(script: Path) -> None:
+    async with Host({}, reconnect=SOON) as host:
+        changes = host.tree_changes()
+
+        async def until(state: str) -> list[NodeChange]:
+            seen = [await anext(changes)]
+            while seen[-1].state != state:
+                seen.append(await anext(changes))
+            assert {each.path for each in seen} == {("host", "one")}
+            assert host.tree().find("one") is not None or state == "ended"
+            return seen
+
+        await host.add("one", str(script))
+        assert [each.state for each in await until("running")] == ["starting", "running"]
+        os.kill((await host.call_tool("one__pid")).data, signal.SIGKILL)
+        lost = (await until("running"))[0]
+        assert lost.state == "waiting"
+        assert lost.error
+        await host.remove("one")
+        await until("ended")
+        changes.close()
 
 
 async def test_a_process_that_is_killed_is_started_again(script: Path) -> None:

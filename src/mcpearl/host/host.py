@@ -28,7 +28,7 @@ from mcpearl.host.records import (
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.events import Notice
 from mcpearl.runtime.feed import Audience, Feed
-from mcpearl.runtime.tree import Node
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.types.prompts import GetPromptResult
 from mcpearl.types.resources import ReadResourceResult
 
@@ -215,6 +215,14 @@ class Host:
     def tree(self) -> Node:
         """Return the servers and their connections: states, restarts, the last error, uptime."""
         return self._fleet.node()
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the servers that change their state in `tree`, for `async for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self._fleet.followers.iterate(limit)
 
     def changes(self, limit: int = 1000) -> Feed[HostChange]:
         """Return an iterator over the changes from now on, for `async for`.

@@ -39,7 +39,7 @@ _STALE: dict[str, tuple[Kind, ...]] = {
     "notifications/prompts/list_changed": ("prompts",),
     "notifications/resources/list_changed": ("resources", "resource_templates"),
 }
-_STATES: dict[ServerState, State] = {
+STATES: dict[ServerState, State] = {
     "idle": "waiting",
     "connecting": "starting",
     "ready": "running",
@@ -123,7 +123,7 @@ class Member:
         client = self.client
         return Node(
             name=self.name,
-            state=_STATES[self._state],
+            state=STATES[self._state],
             restarts=max(0, self._restarts),
             last_error=self._reason,
             uptime=clock.monotonic() - self._up_since if self._state == "ready" else 0.0,

@@ -5,12 +5,23 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcpearl import Client, ConnectionLost, Context, Host, LimitReached, McpError, Reconnect, Server
+from mcpearl import (
+    Client,
+    ConnectionLost,
+    Context,
+    Host,
+    LimitReached,
+    McpError,
+    Reconnect,
+    RequestTimeout,
+    Server,
+)
 from mcpearl.auth import Principal, StaticTokens
 from mcpearl.client.entries import ConfigError
 from mcpearl.host.config import read_config
@@ -175,6 +186,37 @@ async def test_a_server_that_is_down_has_a_reason_and_comes_back(clock: MovableC
     states = [each.status.state for each in seen if each.server == "absent"]
     assert states[:2] == ["connecting", "down"]
     assert "ready" in states
+
+
+async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
+    app = Server("stuck")
+    stuck, begun = True, 0
+
+    @app.tool
+    async def work() -> str:
+        nonlocal begun
+        begun += 1
+        if stuck:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with Host({"one": app}) as host:
+        await host.tools()
+        for _ in range(5):
+            with pytest.raises(RequestTimeout):
+                await host.call_tool("one__work", timeout=0.05)
+        with pytest.raises(ConnectionLost, match="server `one` keeps failing"):
+            await host.call_tool("one__work")
+        assert begun == 5
+
+        async def works() -> bool:
+            with suppress(ConnectionLost):
+                return (await host.call_tool("one__work")).text == "done"
+            return False
+
+        stuck = False
+        await eventually(works)  # once the next call may be tried
+        assert (await host.call_tool("one__work")).text == "done"
 
 
 async def test_changes_of_the_tree_are_followed(script: Path) -> None:

@@ -355,17 +355,17 @@ class Host:
             raise_on_error: whether a tool that failed raises `ToolError`.
         """
         member, own = await self._fleet.find("tools", name, self._patience)
-        client = await member.connected(self._seconds(timeout))
-        return await client.call_tool(
-            own,
-            arguments,
-            returns=returns,
-            timeout=timeout,
-            max_timeout=max_timeout,
-            on_progress=on_progress,
-            meta=meta,
-            raise_on_error=raise_on_error,
-        )
+        async with member.calling(self._seconds(timeout)) as client:
+            return await client.call_tool(
+                own,
+                arguments,
+                returns=returns,
+                timeout=timeout,
+                max_timeout=max_timeout,
+                on_progress=on_progress,
+                meta=meta,
+                raise_on_error=raise_on_error,
+            )
 
     async def get_prompt(
         self,
@@ -382,8 +382,8 @@ class Host:
             timeout: seconds for the call; by default the client's.
         """
         member, own = await self._fleet.find("prompts", name, self._patience)
-        client = await member.connected(self._seconds(timeout))
-        return await client.get_prompt(own, arguments, timeout=timeout)
+        async with member.calling(self._seconds(timeout)) as client:
+            return await client.get_prompt(own, arguments, timeout=timeout)
 
     async def read_resource(
         self, uri: str, *, server: str | None = None, timeout: float | None = None
@@ -400,8 +400,8 @@ class Host:
             member = await self._fleet.owner(uri, self._patience)
         else:
             member = self._fleet.member(server)
-        client = await member.connected(self._seconds(timeout))
-        return await client.read_resource(uri, timeout=timeout)
+        async with member.calling(self._seconds(timeout)) as client:
+            return await client.read_resource(uri, timeout=timeout)
 
     # Servers that come and go
 

@@ -6,8 +6,8 @@ again too, and so is one that the client gave up.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from mcpearl.client.client import Client
@@ -20,12 +20,14 @@ from mcpearl.protocol.errors import (
     ConnectionLost,
     McpearlError,
     McpError,
+    RequestTimeout,
     brief,
 )
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Retries
+from mcpearl.runtime.breaker import Breaker, BreakerOpen
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.tree import Node, State
 from mcpearl.types.base import Implementation
@@ -93,6 +95,7 @@ class Member:
         self._again = asyncio.Event()  # set to try again at once
         self._following: asyncio.Task[None] | None = None
         self._granted: SubscriptionFilter | None = None  # what a modern server announces to us
+        self._breaker = self._new_breaker()
         self._news = {kind: Coalescer(self._teller(kind)) for kind in lists}
         if not lazy:
             self._wanted.set()
@@ -103,6 +106,9 @@ class Member:
     def name(self) -> str:
         """The server's name."""
         return self.entry.name
+
+    def _new_breaker(self) -> Breaker:
+        return Breaker(f"server `{self.name}`")
 
     # Looking
 
@@ -190,6 +196,34 @@ class Member:
             )
         return self.client
 
+    @asynccontextmanager
+    async def calling(self, timeout: float) -> AsyncIterator[Client]:
+        """Return a context for one call with the client; its failures count for the breaker.
+
+        Args:
+            timeout: Seconds to wait for a first attempt to connect that is under way.
+
+        Raises:
+            ConnectionLost: There is no client, or calls keep failing.
+        """
+        client, breaker = await self.connected(timeout), self._breaker
+        try:
+            breaker.enter()
+        except BreakerOpen as refusal:
+            raise ConnectionLost(str(refusal)) from None
+        try:
+            yield client
+        except (ConnectionLost, RequestTimeout) as error:
+            breaker.failed(error)
+            raise
+        except Exception:
+            breaker.worked()  # the server answered
+            raise
+        except BaseException:
+            breaker.undecided()
+            raise
+        breaker.worked()
+
     async def listed(self, kind: Kind) -> list[Any]:
         """Return a list of the server, from what is kept or from the server itself."""
         await self.settled()
@@ -257,6 +291,7 @@ class Member:
 
     def _up(self, client: Client) -> None:
         self._tries = 0
+        self._breaker = self._new_breaker()
         self._restarts += 1
         self._up_since = clock.monotonic()
         self._info = client.server_info

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,4 +71,15 @@ if __name__ == "__main__":
     options: dict[str, Any] = {"max_streams": 1} if "--one-stream" in sys.argv else {}
     if "--short-keep-alive" in sys.argv:
         options["keep_alive"] = 0.5
+    if "--show-tree" in sys.argv:  # in a file, again and again
+        parent, shown = os.getpid(), Path(sys.argv[3]).with_name("tree")
+
+        def show() -> None:
+            while os.getpid() == parent:
+                beside = shown.with_suffix(".new")
+                beside.write_text(str(app.tree()))
+                beside.replace(shown)
+                time.sleep(0.05)
+
+        threading.Thread(target=show, daemon=True).start()
     app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True, **options)

@@ -5,16 +5,28 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcpearl import Client, ConnectionLost, Context, Host, LimitReached, McpError, Reconnect, Server
+from mcpearl import (
+    Client,
+    ConnectionLost,
+    Context,
+    Host,
+    LimitReached,
+    McpError,
+    Reconnect,
+    RequestTimeout,
+    Server,
+)
 from mcpearl.auth import Principal, StaticTokens
 from mcpearl.client.entries import ConfigError
 from mcpearl.host.config import read_config
 from mcpearl.host.records import HostChange
+from mcpearl.runtime.tree import NodeChange
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.memory import memory_pair
 from mcpearl.types.roots import Root
@@ -174,6 +186,60 @@ async def test_a_server_that_is_down_has_a_reason_and_comes_back(clock: MovableC
     states = [each.status.state for each in seen if each.server == "absent"]
     assert states[:2] == ["connecting", "down"]
     assert "ready" in states
+
+
+async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
+    app = Server("stuck")
+    stuck, begun = True, 0
+
+    @app.tool
+    async def work() -> str:
+        nonlocal begun
+        begun += 1
+        if stuck:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with Host({"one": app}) as host:
+        await host.tools()
+        for _ in range(5):
+            with pytest.raises(RequestTimeout):
+                await host.call_tool("one__work", timeout=0.05)
+        with pytest.raises(ConnectionLost, match="server `one` keeps failing"):
+            await host.call_tool("one__work")
+        assert begun == 5
+
+        async def works() -> bool:
+            with suppress(ConnectionLost):
+                return (await host.call_tool("one__work")).text == "done"
+            return False
+
+        stuck = False
+        await eventually(works)  # once the next call may be tried
+        assert (await host.call_tool("one__work")).text == "done"
+
+
+async def test_changes_of_the_tree_are_followed(script: Path) -> None:
+    async with Host({}, reconnect=SOON) as host:
+        changes = host.tree_changes()
+
+        async def until(state: str) -> list[NodeChange]:
+            seen = [await anext(changes)]
+            while seen[-1].state != state:
+                seen.append(await anext(changes))
+            assert {each.path for each in seen} == {("host", "one")}
+            assert host.tree().find("one") is not None or state == "ended"
+            return seen
+
+        await host.add("one", str(script))
+        assert [each.state for each in await until("running")] == ["starting", "running"]
+        os.kill((await host.call_tool("one__pid")).data, signal.SIGKILL)
+        lost = (await until("running"))[0]
+        assert lost.state == "waiting"
+        assert lost.error
+        await host.remove("one")
+        await until("ended")
+        changes.close()
 
 
 async def test_a_process_that_is_killed_is_started_again(script: Path) -> None:

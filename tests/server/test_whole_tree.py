@@ -1,9 +1,22 @@
 """Everything of ours that lives long is in the tree, and a tree is whole with all of it at once."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
-from mcpearl import Client, Http, Isolate, Receipts, Server, Tcp, Telemetry, Unix, WebSocket
+from mcpearl import (
+    Client,
+    ConnectionLost,
+    Http,
+    Isolate,
+    McpError,
+    Receipts,
+    Server,
+    Tcp,
+    Telemetry,
+    Unix,
+    WebSocket,
+)
 from mcpearl.runtime.keeper import Keeper
 from tests.ports import free_port
 from tests.redis_server import fresh_address
@@ -89,6 +102,39 @@ async def test_the_connection_of_a_client_is_in_the_tree_of_its_server() -> None
             await eventually(connected)
             app.unmount("far")
             assert app.tree().find("upstreams") is None
+
+
+async def test_a_mounted_server_that_comes_back_is_connected_again() -> None:
+    inner, app = Server("inner", grace=0), Server("outer")
+    wire = Tcp(port=free_port())
+
+    @inner.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    app.mount("far", f"tcp://127.0.0.1:{wire.port}")
+
+    async def works() -> bool:
+        with suppress(McpError, ConnectionLost):
+            return (await client.call_tool("far__add", {"a": 1, "b": 2})).text == "3"
+        return False
+
+    def state() -> str:
+        node = app.tree().find("upstreams", "far")
+        assert node is not None
+        return node.state
+
+    async with Client(app, validate_output=False) as client:
+        async with inner.serving(wire):
+            await eventually(works)
+            assert state() == "running"
+            assert [each.name for each in await client.tools()] == ["far__add"]
+        await eventually(lambda: state() != "running")
+        assert await client.tools() == []
+        async with inner.serving(wire):
+            await eventually(works)
+            assert state() == "running"
+            assert [each.name for each in await client.tools()] == ["far__add"]
 
 
 async def test_a_keeper_shows_looks_that_failed() -> None:

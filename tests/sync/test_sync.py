@@ -264,12 +264,13 @@ def test_a_host_without_a_loop(script: str) -> None:
         pid = host.call_tool("script__pid").data
         with pytest.raises(ConnectionLost):
             host["gone"]
-        changes = host.changes()
+        changes, tree_changes = host.changes(), host.tree_changes()
         host.add("more", everything())
         for change in changes:
             if change.status.state == "ready":
                 assert change.server == "more"
                 break
+        assert next(iter(tree_changes)).path == ("host", "more")
         assert list(host) == ["own", "script", "gone", "more"]
         host.remove("more")
         assert "more" not in host

@@ -10,7 +10,7 @@ from mcpearl.client.client import Client
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.host.kept_list import KeptList
-from mcpearl.host.member import Member
+from mcpearl.host.member import STATES, Member
 from mcpearl.host.records import (
     HostChange,
     HostPrompt,
@@ -25,7 +25,7 @@ from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.joint_names import NameTable, named_server
 from mcpearl.runtime.supervisor import Supervisor
-from mcpearl.runtime.tree import Node
+from mcpearl.runtime.tree import Followers, Node, NodeChange
 from mcpearl.types.base import Wire
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
@@ -62,7 +62,9 @@ class Fleet:
         ] = {}  # of the resources of each server, as last listed
         self._make = make
         self._policy = policy
-        self._tell = tell
+        self._follower = tell
+        self.followers = Followers()
+        """The followers of the host's tree."""
         self.lazy = lazy
         self._max_servers = max_servers
         self._max_offers = max_offers
@@ -129,6 +131,13 @@ class Fleet:
         tree = self._supervisor.tree()
         children = tuple(member.node() for member in self.members.values())
         return Node(name="host", state=tree.state, uptime=tree.uptime, children=children)
+
+    def _tell(self, change: HostChange) -> None:
+        self._follower(change)
+        if self.followers and change.what in ("added", "state", "removed"):
+            status = change.status
+            state = "ended" if change.what == "removed" else STATES[status.state]
+            self.followers.tell(NodeChange(("host", change.server), state, status.reason))
 
     async def settled(self, timeout: float) -> None:
         """Wait until each server is connected or an attempt failed, at most `timeout` seconds."""

@@ -28,7 +28,7 @@ from mcpearl.host.records import (
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.events import Notice
 from mcpearl.runtime.feed import Audience, Feed
-from mcpearl.runtime.tree import Node
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.types.prompts import GetPromptResult
 from mcpearl.types.resources import ReadResourceResult
 
@@ -216,6 +216,14 @@ class Host:
         """Return the servers and their connections: states, restarts, the last error, uptime."""
         return self._fleet.node()
 
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the servers that change their state in `tree`, for `async for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self._fleet.followers.iterate(limit)
+
     def changes(self, limit: int = 1000) -> Feed[HostChange]:
         """Return an iterator over the changes from now on, for `async for`.
 
@@ -347,17 +355,17 @@ class Host:
             raise_on_error: whether to raise `ToolError` if the tool fails.
         """
         member, own = await self._fleet.find("tools", name, self._patience)
-        client = await member.connected(self._seconds(timeout))
-        return await client.call_tool(
-            own,
-            arguments,
-            returns=returns,
-            timeout=timeout,
-            max_timeout=max_timeout,
-            on_progress=on_progress,
-            meta=meta,
-            raise_on_error=raise_on_error,
-        )
+        async with member.calling(self._seconds(timeout)) as client:
+            return await client.call_tool(
+                own,
+                arguments,
+                returns=returns,
+                timeout=timeout,
+                max_timeout=max_timeout,
+                on_progress=on_progress,
+                meta=meta,
+                raise_on_error=raise_on_error,
+            )
 
     async def get_prompt(
         self,
@@ -374,8 +382,8 @@ class Host:
             timeout: seconds for the call; by default the client's.
         """
         member, own = await self._fleet.find("prompts", name, self._patience)
-        client = await member.connected(self._seconds(timeout))
-        return await client.get_prompt(own, arguments, timeout=timeout)
+        async with member.calling(self._seconds(timeout)) as client:
+            return await client.get_prompt(own, arguments, timeout=timeout)
 
     async def read_resource(
         self, uri: str, *, server: str | None = None, timeout: float | None = None
@@ -392,8 +400,8 @@ class Host:
             member = await self._fleet.owner(uri, self._patience)
         else:
             member = self._fleet.member(server)
-        client = await member.connected(self._seconds(timeout))
-        return await client.read_resource(uri, timeout=timeout)
+        async with member.calling(self._seconds(timeout)) as client:
+            return await client.read_resource(uri, timeout=timeout)
 
     # Adding and removing servers
 

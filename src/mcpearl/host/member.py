@@ -6,8 +6,8 @@ and connects again after the client has given up.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from mcpearl.client.client import Client
@@ -20,12 +20,14 @@ from mcpearl.protocol.errors import (
     ConnectionLost,
     McpearlError,
     McpError,
+    RequestTimeout,
     brief,
 )
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Retries
+from mcpearl.runtime.breaker import Breaker, BreakerOpen
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.tree import Node, State
 from mcpearl.types.base import Implementation
@@ -39,7 +41,7 @@ _STALE: dict[str, tuple[Kind, ...]] = {
     "notifications/prompts/list_changed": ("prompts",),
     "notifications/resources/list_changed": ("resources", "resource_templates"),
 }
-_STATES: dict[ServerState, State] = {
+STATES: dict[ServerState, State] = {
     "idle": "waiting",
     "connecting": "starting",
     "ready": "running",
@@ -93,6 +95,7 @@ class Member:
         self._again = asyncio.Event()  # set to try again at once
         self._following: asyncio.Task[None] | None = None
         self._granted: SubscriptionFilter | None = None  # what a modern server announces to us
+        self._breaker = self._new_breaker()
         self._news = {kind: Coalescer(self._teller(kind)) for kind in lists}
         if not lazy:
             self._wanted.set()
@@ -103,6 +106,9 @@ class Member:
     def name(self) -> str:
         """The server's name."""
         return self.entry.name
+
+    def _new_breaker(self) -> Breaker:
+        return Breaker(f"server `{self.name}`")
 
     # Inspecting
 
@@ -123,7 +129,7 @@ class Member:
         client = self.client
         return Node(
             name=self.name,
-            state=_STATES[self._state],
+            state=STATES[self._state],
             restarts=max(0, self._restarts),
             last_error=self._reason,
             uptime=clock.monotonic() - self._up_since if self._state == "ready" else 0.0,
@@ -189,6 +195,34 @@ class Member:
                 f"server `{self.name}` is not connected: {self._reason or self._state}"
             )
         return self.client
+
+    @asynccontextmanager
+    async def calling(self, timeout: float) -> AsyncIterator[Client]:
+        """Return a context for one call with the client; its failures count for the breaker.
+
+        Args:
+            timeout: Seconds to wait for a first attempt to connect that is under way.
+
+        Raises:
+            ConnectionLost: There is no client, or calls keep failing.
+        """
+        client, breaker = await self.connected(timeout), self._breaker
+        try:
+            breaker.enter()
+        except BreakerOpen as refusal:
+            raise ConnectionLost(str(refusal)) from None
+        try:
+            yield client
+        except (ConnectionLost, RequestTimeout) as error:
+            breaker.failed(error)
+            raise
+        except Exception:
+            breaker.worked()  # the server answered
+            raise
+        except BaseException:
+            breaker.undecided()
+            raise
+        breaker.worked()
 
     async def listed(self, kind: Kind) -> list[Any]:
         """Return a list of the server: the kept one, or one read from the server."""
@@ -257,6 +291,7 @@ class Member:
 
     def _up(self, client: Client) -> None:
         self._tries = 0
+        self._breaker = self._new_breaker()
         self._restarts += 1
         self._up_since = clock.monotonic()
         self._info = client.server_info

@@ -30,10 +30,14 @@ class ServerTree:
         self.root = Supervisor(name)
         self._background: list[Child] = []
         self._shown: list[Shown] = []
+        self.crew: Callable[[], Node] | None = None
+        """Returns the workers, in the parent of several; each of them has a tree of its own."""
 
     def tree(self) -> Node:
         """Return the parts as they are now."""
         tree = self.root.tree()
+        if self.crew is not None:
+            return replace(tree, state="running", children=(self.crew(),))
         if tree.state != "running":
             return tree
         more = (node for shown in self._shown for node in shown())

@@ -18,7 +18,7 @@ from mcpearl.host.records import (
     Offers,
     ServerStatus,
 )
-from mcpearl.runtime.tree import Node
+from mcpearl.runtime.tree import Node, NodeChange
 from mcpearl.sync.client import SyncClient
 from mcpearl.sync.face import Face, SyncStream, for_threads
 from mcpearl.sync.portal import threaded
@@ -65,6 +65,14 @@ class SyncHost(Face[Host]):
     def tree(self) -> Node:
         """Return the servers and their connections: states, restarts, the last error, uptime."""
         return self._portal.call(self._inner.tree)
+
+    def tree_changes(self, limit: int = 1000) -> SyncStream[NodeChange]:
+        """Return an iterator over the servers that change their state in `tree`, for `for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return SyncStream(self._portal.call(lambda: self._inner.tree_changes(limit)), self._portal)
 
     def changes(self, limit: int = 1000) -> SyncStream[HostChange]:
         """Return an iterator over the changes from now on, for `for`.

@@ -176,7 +176,7 @@ async def test_plain_functions_run_in_parallel(tmp_path: Path) -> None:
 
     @app.tool(isolate=TWO)
     def meet(path: str, mode: str) -> int:
-        with open(path, mode):  # once another process has opened the other end
+        with Path(path).open(mode):  # once another process has opened the other end
             return os.getpid()
 
     os.mkfifo(path := tmp_path / "fifo")

@@ -65,6 +65,21 @@ async def test_a_running_loop_serves_isolated_tools_over_http() -> None:
         assert (await client.call_tool("pid")).data != os.getpid()
 
 
+@pytest.mark.parametrize(("wire", "forks"), [("http", 2), ("workers", 3)])
+async def test_the_zygote_is_forked_before_there_are_threads_or_a_loop(
+    wire: str, forks: int
+) -> None:
+    port = free_port()
+    with served(wire, str(port)):
+        client = await connected(port)
+        try:
+            found = (await client.call_tool("forked_from")).data
+            # The worker, if there are several; the zygote; the process.
+            assert found == [[1, False]] * forks
+        finally:
+            await client.close()
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 async def test_nothing_outlives_the_server(ending: signal.Signals) -> None:
     port = free_port()

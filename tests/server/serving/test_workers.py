@@ -99,6 +99,33 @@ async def test_modern_calls_are_answered_by_any_worker(tmp_path: Path) -> None:
         assert answered <= {worker.pid for worker in running.workers}
 
 
+async def test_the_tree_of_a_worker_names_its_wire_as_a_server_without_workers_does(
+    tmp_path: Path,
+) -> None:
+    async with crew(tmp_path) as running, Client(running.url) as client:
+        names = (await client.call_tool("wires")).data
+    assert names == [f"http 127.0.0.1:{running.port}", "parent of the workers"]
+
+
+async def test_the_tree_of_the_parent_shows_the_workers(tmp_path: Path) -> None:
+    async with crew(tmp_path, "--show-tree") as running:
+        shown = tmp_path / "tree"
+
+        def lines() -> list[str]:
+            return [line.strip() for line in shown.read_text().splitlines()]
+
+        await eventually(lambda: any(line.startswith("worker 2: running") for line in lines()))
+        assert [line.split(":")[0] for line in lines()] == [
+            "crew",
+            "workers",
+            *("worker 0", "worker 1", "worker 2"),
+        ]
+        victim = min(running.workers, key=lambda each: each.pid)
+        victim.kill()
+        said = f"restarted 1 times (process {victim.pid} was ended by SIGKILL)"
+        await eventually(lambda: any(line.endswith(said) for line in lines()))
+
+
 async def test_a_session_lives_in_one_worker_wherever_its_requests_land(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
         owners = set()

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,12 @@ if "--broken" in sys.argv:
 async def who() -> int:
     """Which process answers."""
     return os.getpid()
+
+
+@app.tool
+async def wires() -> list[str]:
+    found = app.tree().find("wires")
+    return [] if found is None else [each.name for each in found.children]
 
 
 @app.tool(rate=RateLimit(10, per=10_000))
@@ -63,4 +71,15 @@ if __name__ == "__main__":
     options: dict[str, Any] = {"max_streams": 1} if "--one-stream" in sys.argv else {}
     if "--short-keep-alive" in sys.argv:
         options["keep_alive"] = 0.5
+    if "--show-tree" in sys.argv:  # in a file, again and again
+        parent, shown = os.getpid(), Path(sys.argv[3]).with_name("tree")
+
+        def show() -> None:
+            while os.getpid() == parent:
+                beside = shown.with_suffix(".new")
+                beside.write_text(str(app.tree()))
+                beside.replace(shown)
+                time.sleep(0.05)
+
+        threading.Thread(target=show, daemon=True).start()
     app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True, **options)

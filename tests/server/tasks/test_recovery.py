@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,26 @@ async def test_the_result_is_there_after_a_restart(tmp_path: Path) -> None:
         await status(client, id, "completed")
     async with wire(dying_app(tmp_path), MODERN, WITH) as client:
         assert text_of(await outcome(client, id)) == "acted a"
+
+
+async def test_leases_that_could_not_be_kept_are_looked_at_again(tmp_path: Path) -> None:
+    app = dying_app(tmp_path)
+
+    def failures() -> int:
+        node = app.tree().find("leases of tasks")
+        assert node is not None
+        assert node.state == "running"
+        return node.restarts
+
+    async with wire(app, MODERN, WITH) as client:
+        assert failures() == 0
+        with closing(sqlite3.connect(tmp_path / "tasks.db")) as database:
+            database.execute("ALTER TABLE tasks RENAME TO elsewhere")
+            await eventually(failures)
+            database.execute("ALTER TABLE elsewhere RENAME TO tasks")
+        # A task of another process, whose lease lapses, is taken up here.
+        (id,) = await left_behind(tmp_path, ("acts", "a"), until=lambda *_: effects(tmp_path))
+        assert "may have run" in (await status(client, id, "failed"))["error"]["message"]
 
 
 async def test_two_processes_serve_the_same_task(tmp_path: Path) -> None:

@@ -343,6 +343,11 @@ class WorkerHttp(Struct):
     siblings: "Siblings"
 
     @property
+    def name(self) -> str:
+        """The name in the tree: that of a server without workers."""
+        return f"http {self.http.host}:{self.listening.getsockname()[1]}"
+
+    @property
     def drain_delay(self) -> float:
         """Seconds between being not ready and the end of the port."""
         return self.http.drain_delay

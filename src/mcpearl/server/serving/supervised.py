@@ -41,7 +41,10 @@ def supervise_wires(
 
 
 def _name_of(wire: ServableWire) -> str:
-    kind = type(wire).__name__.lower().strip("_")
+    name: str | None = getattr(wire, "name", None)
+    if name is not None:  # of a wire that users know by another name than that of its class
+        return name
+    kind = type(wire).__name__.lower()
     path, host, port = (getattr(wire, name, None) for name in ("path", "host", "port"))
     if host is not None:
         return f"{kind} {host}:{port}"

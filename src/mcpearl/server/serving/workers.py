@@ -93,6 +93,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         def work(number: int, ready: int, lifeline: int) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
+            server.parts.crew = None  # it has those of a server
             siblings = Siblings(number, paths, restarts=crew.restarts(number))
             server.core.roster.names.serve("worker", siblings)
             server.web.number = number
@@ -109,7 +110,11 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         greeting = _greeting(server, http, port, count, console)
         crew = Crew(count, work, patience, greeting, names)
         names.serve("worker", crew)
-        crew.run()
+        server.parts.crew = crew.node
+        try:
+            crew.run()
+        finally:
+            server.parts.crew = None
 
 
 async def _agreed(store: "SharedStore") -> list[bytes]:
@@ -170,6 +175,7 @@ class _Lifeline(Struct):
     ready: int
     lifeline: int
 
+    name: ClassVar[str] = "parent of the workers"
     address: ClassVar[None] = None
     drain_delay: ClassVar[float] = 0.0
 
@@ -213,6 +219,17 @@ class _WorkerPlace(Struct):
     restarts: int = 0
     was_up: bool = False  # whether any process in this place has come up
     due: float | None = None  # when it is to be started again, while there is no process
+    last_error: str | None = None  # how the last process ended
+
+    def node(self) -> Node:
+        """Return its part of the tree."""
+        return Node(
+            name=f"worker {self.number}",
+            state="running" if self.pid else "waiting",
+            restarts=self.restarts,
+            last_error=self.last_error,
+            uptime=clock.monotonic() - self.began if self.pid else 0.0,
+        )
 
 
 class Crew:
@@ -260,6 +277,11 @@ class Crew:
     def restarts(self, number: int) -> int:
         """Return how often a worker was replaced."""
         return self._workers[number].restarts
+
+    def node(self) -> Node:
+        """Return the workers' part of the tree."""
+        workers = tuple(each.node() for each in self._workers)
+        return Node(name="workers", state="running", children=workers)
 
     # Running
 
@@ -341,6 +363,7 @@ class Crew:
         if status is None:
             return
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
+        worker.last_error = f"process {pid} {_how(status)}"
         self._names.changed("worker", worker.number, None)
         worker.was_up = self._came_up(worker) or worker.was_up
         if not worker.was_up:

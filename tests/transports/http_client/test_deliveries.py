@@ -119,23 +119,3 @@ async def test_a_server_that_takes_nothing_is_dropped(peer: HttpPeer) -> None:
         (reason,) = heard.losses
         assert isinstance(reason, LimitReached)
         assert "does not take what it is sent" in str(reason)
-
-
-async def test_a_session_is_opened_although_a_connection_broke(peer: HttpPeer) -> None:
-    """`notifications/initialized` is sent again in the session that was begun."""
-
-    @peer.on("notifications/initialized")
-    async def initialized(request: Request) -> None:
-        if len(peer.asked("notifications/initialized")) == 1:
-            request.cut()
-        else:
-            await request.respond(202)
-
-    @peer.on("tools/call")
-    async def called(request: Request) -> None:
-        await request.result({"content": []})
-
-    async with Client(peer.url, protocol="2025-11-25", validate_output=False) as client:
-        await client.call_tool("any")
-    assert len(peer.asked("initialize")) == 1
-    assert len(peer.asked("notifications/initialized")) == 2

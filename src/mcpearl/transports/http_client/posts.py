@@ -17,7 +17,7 @@ from mcpearl.transports.mirrored_headers import ToolHeaders
 
 logger = logging.getLogger("mcpearl.http")
 
-_AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before a message is sent again
+_AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before an answer is sent again
 
 
 class Posts:
@@ -68,9 +68,8 @@ class Posts:
     async def persist(self, exchange: PostExchange) -> None:
         """Send a message that has no answer, repeatedly until the server takes it.
 
-        A message that was refused for now is sent again. So is an answer whose connection broke, since
-        the server knows by its id whether it had it already, and `notifications/initialized`, which means
-        the same the second time.
+        A message that was refused for now is sent again. So is an answer whose connection broke: the
+        server knows by its id whether it had it already.
         """
         retries = Retries(_AGAIN)
         while True:
@@ -82,7 +81,7 @@ class Posts:
             except NotNow as error:
                 reason, delay = error.reason, error.after
             except ExchangeFailed as error:
-                if exchange.is_notification and not exchange.starts_session:
+                if exchange.is_notification:
                     raise
                 reason, delay = error.reason, retries.next_delay()
             logger.debug("%s is sent again in %.1f s: %s", exchange.name, delay, reason)

@@ -43,11 +43,12 @@ def say(ctx: Context, params: LoggingMessageNotificationParams) -> None:
 class LoggedCall:
     """A call on a connection that clients share, as far as log messages may be about it."""
 
-    __slots__ = ("answered", "ctx", "id")
+    __slots__ = ("answered", "ctx", "id", "order")
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.id: RequestId | None = None  # by which the upstream knows it, once it was sent
+        self.order = 0  # among the calls that were sent
         self.answered = False  # with a result or an error
 
 
@@ -57,7 +58,9 @@ class SharedLogs:
     def __init__(self) -> None:
         self._calls: dict[Context, Hashable] = {}  # each with a key for its client
         self._requests: dict[RequestId, Context] = {}  # by the id that the upstream knows
-        self._past: set[Hashable] = set()  # clients whose messages may still arrive; two are enough
+        self._sent = 0  # how many calls
+        self._principals: set[Hashable] = set()  # that have used the connection; two are enough
+        self._unanswered: list[tuple[Hashable, int]] = []  # clients of such calls; two are enough
         self.level: str | None = None
         """The lowest level that a client asked for; an upstream with sessions is asked for this one."""
 
@@ -70,7 +73,8 @@ class SharedLogs:
 
     def connected(self) -> None:
         """Note that the connection is a new one: nothing of earlier calls arrives on it."""
-        self._past.clear()
+        self._principals.clear()
+        self._unanswered.clear()
 
     def enter(self, call: Call, ctx: Context) -> LoggedCall:
         """Note a call that log messages may be about."""
@@ -81,16 +85,18 @@ class SharedLogs:
         return LoggedCall(ctx)
 
     def sent(self, logged: LoggedCall, id: RequestId) -> None:
-        """Note by which id the upstream knows a call."""
-        logged.id = id
+        """Note the id under which the upstream knows a call."""
+        self._sent += 1
+        logged.id, logged.order = id, self._sent
         self._requests[id] = logged.ctx
 
     def leave(self, logged: LoggedCall) -> None:
         """Forget a call that has ended.
 
-        Messages about a call arrive before its answer. The client of a call that was sent and not
-        answered, as after a cancellation, counts until the connection is a new one. So does every client
-        with a principal: not even an upstream that logs after its answer shows that to another principal.
+        Messages about a call arrive before its answer. A call that was sent and not answered, as after a
+        cancellation, may go on logging until the upstream has answered a call that was sent later: until
+        then its client counts. A client with a principal counts as long as the connection lasts: not
+        even an upstream that logs after its answer shows that to another principal.
         """
         ctx, id = logged.ctx, logged.id
         client = self._calls.pop(ctx)
@@ -98,8 +104,13 @@ class SharedLogs:
             return
         if self._requests.get(id) is ctx:
             del self._requests[id]
-        if len(self._past) < 2 and (not logged.answered or _principal_of(call_of(ctx)) is not None):
-            self._past.add(client)
+        if _principal_of(call_of(ctx)) is not None:
+            if len(self._principals) < 2:
+                self._principals.add(client)
+        elif not logged.answered:
+            self._unanswered = [*self._unanswered[-1:], (client, self._sent)]
+        if logged.answered:
+            self._unanswered = [each for each in self._unanswered if each[1] >= logged.order]
 
     def heard(self, params: LoggingMessageNotificationParams, id: RequestId | None) -> None:
         """Pass on a message.
@@ -112,10 +123,15 @@ class SharedLogs:
             ctx = self._requests.get(id)
             if ctx is not None:
                 say(ctx, params)
-        elif self._calls and len(self._past.union(self._calls.values())) == 1:
+        elif self._calls and len(self._clients()) == 1:
             say(next(reversed(self._calls)), params)
         elif self._calls:
             logger.debug("a log message may be about any of several clients; it is dropped")
+
+    def _clients(self) -> set[Hashable]:
+        """Return the clients that a message may be about, as far as is known; two are enough."""
+        gone = {client for client, _ in self._unanswered}
+        return gone.union(self._principals, self._calls.values())
 
 
 def _principal_of(call: Call) -> Hashable:

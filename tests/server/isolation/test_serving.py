@@ -74,8 +74,9 @@ async def test_the_zygote_is_forked_before_there_are_threads_or_a_loop(
         client = await connected(port)
         try:
             found = (await client.call_tool("forked_from")).data
-            # The worker, if there are several; the zygote; the process.
-            assert found == [[1, False]] * forks
+            # The worker, if there are several; the zygote; the process. One that is replaced is one more.
+            assert len(found) >= forks
+            assert all(each == [1, False] for each in found)
         finally:
             await client.close()
 

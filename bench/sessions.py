@@ -69,6 +69,11 @@ def session_kilobytes(peer: Peer, count: int) -> float:
 Opened = Callable[[HttpServer, int], AbstractContextManager[tuple["Streams", int]]]
 
 
+def _address(number: int) -> str:
+    """Return an address of a client. They have many, since what one client may hold is bounded."""
+    return f"127.0.0.{2 + number % ADDRESSES}"
+
+
 class Streams:
     """Open connections on which events are awaited."""
 
@@ -79,8 +84,7 @@ class Streams:
 
     def open(self, request: Request, method: str) -> None:
         """Send a request whose response does not end, and wait for it to begin."""
-        # What one client may hold is bounded: they come from as many addresses as clients would.
-        source = (f"127.0.0.{2 + len(self._sockets) % ADDRESSES}", 0)
+        source = (_address(len(self._sockets)), 0)
         connection = socket.create_connection(
             ("127.0.0.1", self._server.port), PATIENCE_SECONDS, source
         )
@@ -124,11 +128,12 @@ class Streams:
 def get_streams(server: HttpServer, count: int) -> Iterator[tuple[Streams, int]]:
     """Sessions of 2025-11-25 that subscribe to the note, each with its standing stream."""
     sessions = []
-    with Probe(server.port) as probe:
-        for _ in range(count):
-            session = begin(probe)
-            probe.ask(messages.in_session(session, "resources/subscribe", {"uri": NOTE}, 1))
-            sessions.append(session)
+    for number in range(ADDRESSES):
+        with Probe(server.port, _address(number)) as probe:
+            for _ in range(number, count, ADDRESSES):
+                session = begin(probe)
+                probe.ask(messages.in_session(session, "resources/subscribe", {"uri": NOTE}, 1))
+                sessions.append(session)
     before = server.rss
     streams = Streams(server)
     try:

@@ -96,6 +96,10 @@ class Account:
         """Return a new, empty holding of this peer."""
         return Holding(self, kind)
 
+    def open_batch(self) -> Callable[[int], bool]:
+        """Return the `resize` of a new holding for a batch of messages."""
+        return self.open("batches").resize
+
     def hold(self, kind: str, size: int) -> Holding:
         """Return a holding of `size` bytes. Raises `NoRoom`."""
         holding = Holding(self, kind)

@@ -41,7 +41,7 @@ from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
 from mcpearl.server.intake import Intake
 from mcpearl.server.large_calls import LARGE
-from mcpearl.server.listen_streams import ListenStreams
+from mcpearl.server.listen_streams import ListenStreams, check_room
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
 from mcpearl.server.session import Session
@@ -96,24 +96,23 @@ class ServerConnection(CallEnd):
         self._questions = Questions(loop, end, transport, core.ask_timeout, core.observer)
         self._account = account = account or core.budget.account()
         self._subscriptions = SessionSubscriptions(core, self.outlet, account, transport)
-        end.open_batch = lambda: account.open("batches").resize
-        self._listening = ListenStreams(
-            core, self, self.followed, self._calls.answer, lambda _: account
+        end.open_batch = account.open_batch
+        self._listening: ListenStreams | None = (
+            None  # made for the first stream: few clients listen
         )
-        limit, idle = core.limits.max_in_flight, self._listening.__len__
-        self._intake = Intake(loop, transport, end, limit, idle, self.received, account)
+        limit = core.limits.max_in_flight
+        self._intake = Intake(loop, transport, end, limit, self._idle, self.received, account)
         self._last_turn = 0.0  # when a handler that sends a lot last let others run
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
         self._watch: Watch | None = None  # of a legacy session, unless the wire notices itself
-        self._now = loop.time
         core.roster.enter(self)
 
     # Receiving
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they arrive; each is handled, or started, before the next."""
-        self.heard_at = self._now()
+        self.heard_at = self.loop.time()
         intake = self._intake
         if intake.full is not None:
             intake.hold(frames)
@@ -170,13 +169,13 @@ class ServerConnection(CallEnd):
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message whose answer has an outlet of its own; return the calls to `run`."""
-        began = 0.0 if self._core.observer is None else self._now()
+        began = 0.0 if self._core.observer is None else self.loop.time()
         event = self.end.receive(message)
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
         if isinstance(event, (Reply, Opened, Many)):
-            self._core.replied(event, outlet.medium, self._now() - began)
+            self._core.replied(event, outlet.medium, self.loop.time() - began)
         return take(event, outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
@@ -237,7 +236,7 @@ class ServerConnection(CallEnd):
                 else:
                     self._calls.start(event)
             case Reply(message) | Opened(message):
-                self._core.replied(event, self.transport.medium, self._now() - self.heard_at)
+                self._core.replied(event, self.transport.medium, self.loop.time() - self.heard_at)
                 self.transport.send(message)
             case Answer():
                 self._questions.settle(event)
@@ -250,7 +249,7 @@ class ServerConnection(CallEnd):
             case Ready():
                 self._ready()
             case Many(events):
-                self._core.replied(event, self.transport.medium, self._now() - self.heard_at)
+                self._core.replied(event, self.transport.medium, self.loop.time() - self.heard_at)
                 for each in events:
                     self._handle(each)
             case Ignored(reason):
@@ -290,13 +289,25 @@ class ServerConnection(CallEnd):
 
     async def _listen(self, call: Call) -> None:
         if self._calls.begin(call):
+            if self._listening is None:
+                self._listening = ListenStreams(
+                    self._core, self, self.followed, self._calls.answer, lambda _: self._account
+                )
             await self._listening.open(call)
         self._call_ended()
+
+    def _stop_listening(self, call: Call) -> None:
+        if self._listening is not None:
+            self._listening.leave(call)
+
+    def _idle(self) -> int:
+        """Return how many calls in flight are only listening."""
+        return 0 if self._listening is None else len(self._listening)
 
     def give_up(self, calls: Sequence[Call]) -> None:
         """End calls whose client no longer waits for them."""
         for call in self._calls.give_up(calls):
-            self._listening.leave(call)
+            self._stop_listening(call)
         self._call_ended()
 
     def abort(self, call: Call, error: McpError) -> bool:
@@ -304,13 +315,13 @@ class ServerConnection(CallEnd):
         if not self.end.is_open(call):
             return False
         self._calls.abort(call, error)
-        self._listening.leave(call)
+        self._stop_listening(call)
         self._call_ended()
         return True
 
     def _cancel(self, call: Call, reason: str | None) -> None:
         logger.debug("%s cancelled by the client: %s", call.method, reason)
-        self._listening.leave(call)
+        self._stop_listening(call)
         self._calls.stop(call)
         self._call_ended()
 
@@ -350,12 +361,13 @@ class ServerConnection(CallEnd):
 
     def followed(self) -> int:
         """Count the resources that the client is notified of."""
-        return len(self._subscriptions) + self._listening.uris
+        listening = 0 if self._listening is None else self._listening.uris
+        return len(self._subscriptions) + listening
 
     def reserve(self, uri: str) -> None:
         """Make sure that there is room for a subscription; raises `LimitReached`."""
         if uri not in self._subscriptions:
-            self._listening.reserve(1)
+            check_room(self._core.limits.max_subscriptions, self.followed(), 1)
 
     def subscribe(self, uri: str) -> None:
         """Send updates of a resource to this client from now on; raises `LimitReached`."""
@@ -370,7 +382,9 @@ class ServerConnection(CallEnd):
     def writable(self, flowing: bool) -> None:
         """Note whether the client reads what it is sent."""
         self._intake.writable(flowing)
-        self.heard_at = self._now()  # time in which nothing was read is not the client's silence
+        self.heard_at = (
+            self.loop.time()
+        )  # time in which nothing was read is not the client's silence
 
     @property
     def attentive(self) -> bool:
@@ -409,7 +423,8 @@ class ServerConnection(CallEnd):
         if self._watch is not None:
             self._watch.stop()
         self._questions.close()
-        self._listening.clear()
+        if self._listening is not None:
+            self._listening.clear()
         self._subscriptions.leave()
         self._calls.stop_all()
         self._intake.close()
@@ -431,7 +446,8 @@ class ServerConnection(CallEnd):
         self._calls.close()
         if self.end.caller is not None and self.end.lifecycle.can(Step.CLOSE):
             self.end.lifecycle.take(Step.CLOSE)
-        self._listening.end_all()
+        if self._listening is not None:
+            self._listening.end_all()
         if self._intake.busy():
             try:
                 async with asyncio.timeout(grace):

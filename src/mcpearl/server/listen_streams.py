@@ -138,12 +138,7 @@ class ListenStreams:
 
     def reserve(self, count: int) -> None:
         """Refuse more subscriptions than one client may have; raises `LimitReached`."""
-        limit, held = self._core.limits.max_subscriptions, self._held()
-        if held + count > limit:
-            raise LimitReached(
-                f"{held} resources are subscribed to already, and the limit is {limit}: "
-                "see `Limits.max_subscriptions`"
-            )
+        check_room(self._core.limits.max_subscriptions, self._held(), count)
 
     def _end(self, call: Call) -> None:
         self.leave(call)
@@ -173,6 +168,21 @@ class ListenStreams:
         for end in self._ends.values():
             end.cancel()
         self._ends.clear()
+
+
+def check_room(limit: int, held: int, count: int) -> None:
+    """Raise `LimitReached` if a client may not subscribe to `count` more resources.
+
+    Args:
+        limit: How many it may have.
+        held: How many it has.
+        count: How many it asks for.
+    """
+    if held + count > limit:
+        raise LimitReached(
+            f"{held} resources are subscribed to already, and the limit is {limit}: "
+            "see `Limits.max_subscriptions`"
+        )
 
 
 def _heard(call: Call) -> SubscriptionsListenResult:

@@ -33,7 +33,7 @@ class Questions:
         self._end = end
         self._transport = transport
         self._timeout = timeout
-        self._timer = DeadlineTimer(loop, self._expire)
+        self._timer: DeadlineTimer | None = None  # most clients are never asked
 
     async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
         """Send a request on behalf of a call, and wait for its answer."""
@@ -62,7 +62,7 @@ class Questions:
         entry, message = self._end.ask(method, params, future, self._loop.time(), self._timeout)
         if question is not None:
             question.id = entry.id
-        self._timer.at_latest(entry.deadline)
+        self._timed().at_latest(entry.deadline)
         call.outlet.send(message)
         try:
             raw = await future
@@ -95,9 +95,14 @@ class Questions:
         answered.set_result(None)  # any sign of life counts, so the answer itself is not awaited
         now = self._loop.time()
         entry, message = self._end.ask("ping", RequestParams(), answered, now, patience)
-        self._timer.at_latest(entry.deadline)
+        self._timed().at_latest(entry.deadline)
         self._transport.send(message)
         return True
+
+    def _timed(self) -> DeadlineTimer:
+        if self._timer is None:
+            self._timer = DeadlineTimer(self._loop, self._expire)
+        return self._timer
 
     def _expire(self, now: float) -> float | None:
         for entry in self._end.pending.expire(now):
@@ -109,7 +114,7 @@ class Questions:
 
     def close(self) -> None:
         """Fail everything that waits: the client is gone."""
-        self._timer.cancel()
+        self._timed().cancel()
         for entry in self._end.pending.clear():
             if not entry.waiter.done():
                 entry.waiter.set_exception(

@@ -312,7 +312,7 @@ class TaskEngine:
         if run is not None and not run.ended and run.is_behind(revision):
             self.beside(run.refresh())
         self._wake(id)
-        self.feed.changed(id)
+        self.feed.changed(id, revision)
 
     def missed_changes(self) -> None:
         """Read every task again that this process depends on: any of them may have changed."""

@@ -119,6 +119,9 @@ async def test_a_mounted_server_that_comes_back_is_connected_again() -> None:
             return (await client.call_tool("far__add", {"a": 1, "b": 2})).text == "3"
         return False
 
+    async def is_listed() -> bool:  # its lists are read after it is connected
+        return [each.name for each in await client.tools()] == ["far__add"]
+
     def state() -> str:
         node = app.tree().find("upstreams", "far")
         assert node is not None
@@ -128,13 +131,13 @@ async def test_a_mounted_server_that_comes_back_is_connected_again() -> None:
         async with inner.serving(wire):
             await eventually(works)
             assert state() == "running"
-            assert [each.name for each in await client.tools()] == ["far__add"]
+            await eventually(is_listed)
         await eventually(lambda: state() != "running")
         assert await client.tools() == []
         async with inner.serving(wire):
             await eventually(works)
             assert state() == "running"
-            assert [each.name for each in await client.tools()] == ["far__add"]
+            await eventually(is_listed)
 
 
 async def test_parts_that_recover_by_themselves_can_be_ended(tmp_path: Path) -> None:
@@ -165,6 +168,9 @@ async def test_parts_that_recover_by_themselves_can_be_ended(tmp_path: Path) -> 
                 node = app.tree().find(*path)
                 return node is not None and node.state == "running" and node.restarts == 1
 
+            async def is_listed() -> bool:
+                return [each.name for each in await client.tools()] == ["task", "far__add"]
+
             def runs(path: tuple[str, ...]) -> bool:
                 node = app.tree().find(*path)
                 return node is not None and node.state == "running"
@@ -175,7 +181,7 @@ async def test_parts_that_recover_by_themselves_can_be_ended(tmp_path: Path) -> 
                 await eventually(lambda path=path: restarted(path), otherwise=lambda: app.tree())  # type: ignore[misc]
             assert not app.parts.kill("upstreams", "unknown")
             assert not app.parts.kill("unknown")
-            assert [each.name for each in await client.tools()] == ["task", "far__add"]
+            await eventually(is_listed)
             assert (await client.call_tool("far__add", {"a": 1, "b": 2})).data == 3
             assert (await client.call_tool("task")).data == 1
 

@@ -1,24 +1,37 @@
-"""A server on all wires that can be asked to kill parts of itself, and what is left of them.
+"""A server on all wires, with all it can have, that can be asked to kill parts of itself.
 
-Run as: server.py LOG HTTP_PORT TCP_PORT WS_PORT UNIX_PATH
+Run as: server.py SETTINGS, a JSON object: `log`, `http`, `tcp`, `ws`, `unix`, `store`, `receipts`, `far`.
 """
 
 import asyncio
+import json
 import os
 import sys
 import threading
 import time
 
-from mcpearl import Http, Isolate, Server, Stdio, Supervisor, Tcp, Unix, WebSocket
+from mcpearl import Http, Isolate, Receipts, Server, Stdio, Supervisor, Tcp, Telemetry, Unix
+from mcpearl import WebSocket as WebSocketWire
 from tests.chaos.echoing import Log, add_echo
 
 # More than any real server should restart: this one is killed for minutes.
 assert Supervisor.__init__.__kwdefaults__ is not None
 Supervisor.__init__.__kwdefaults__["restarts"] = 1_000_000
 
-app = Server("chaos", "1.0", grace=1.0)
-log = Log(sys.argv[1])
+settings = json.loads(sys.argv[1])
+app = Server(
+    "chaos",
+    "1.0",
+    grace=1.0,
+    store=settings["store"],
+    receipts=Receipts(settings["receipts"], on_full="continue"),  # what is asked of it, too
+    telemetry=Telemetry(),
+    blocked_after=30.0,
+)
+log = Log(settings["log"])
 add_echo(app, log)
+app.mount("far", settings["far"])
+app.mount("near", [sys.executable, "-m", "tests.chaos.echoing", settings["log"]])
 
 
 @app.background
@@ -41,11 +54,12 @@ def isolated(id: str, pause: float = 0.0) -> str:
     return id
 
 
-@app.tool
-async def paths() -> list[list[str]]:
-    """Return the paths of all parts that can be killed."""
-    found = [path for path, _ in app.tree().walk() if path[0] != "wires"]
-    return [list(path) for path in found if not path[-1].startswith("process ")]
+@app.tool(task=True)
+async def task(id: str, pause: float = 0.0) -> str:
+    """Do the same as a task."""
+    log.note(id)
+    await asyncio.sleep(pause)
+    return id
 
 
 @app.tool
@@ -55,12 +69,17 @@ async def pid() -> int:
 
 @app.tool
 async def kill(path: list[str]) -> bool:
-    return app.parts.root.kill(*path)
+    return app.parts.kill(*path)
 
 
 @app.tool
 async def tree() -> dict[str, str]:
     return {"/".join(path): node.state for path, node in app.tree().walk()}
+
+
+@app.tool
+async def paths() -> list[list[str]]:
+    return [list(path) for path, _ in app.tree().walk()]
 
 
 @app.tool
@@ -73,16 +92,16 @@ async def census() -> dict[str, int]:
         "connections": len(app.connections),
         "calls": app.core.counters()["calls_in_flight"],
         "names": len(app.names) + app.names.count("calls"),
+        "task runs": app.names.count("task"),
     }
 
 
 async def main() -> None:
-    http, tcp, ws, path = sys.argv[2:]
     wires = (
-        Http(port=int(http), websocket="/ws"),
-        Tcp(port=int(tcp)),
-        WebSocket(port=int(ws)),
-        Unix(path=path),
+        Http(port=settings["http"], websocket="/ws"),
+        Tcp(port=settings["tcp"]),
+        WebSocketWire(port=settings["ws"]),
+        Unix(path=settings["unix"]),
     )
     # By itself, since what is said on it while it is killed cannot be said again.
     control = asyncio.create_task(app.serve(Stdio()))

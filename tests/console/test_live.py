@@ -191,11 +191,12 @@ async def test_the_tree_is_shown_and_a_part_restarted():
     app = make()
     async with served(app) as base, open_page(base) as page:
         tree = await page.event("tree")
-        assert [child["name"] for child in tree["root"]["children"]][:2] == ["bus", "background"]
+        names = [child["name"] for child in tree["root"]["children"]]
+        assert names[:3] == ["bus", "watchdog of the event loop", "background"]
         await page.do(do="restart_child", path=["background", "refresh"])
 
         def restarted(event: Any) -> bool:
-            background = event["root"]["children"][1]
+            background = event["root"]["children"][2]
             child = background["children"][0]
             return bool(child["restarts"] == 1 and child["state"] == "running")
 

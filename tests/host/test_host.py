@@ -219,6 +219,45 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
         assert (await host.call_tool("one__work")).text == "done"
 
 
+async def test_calls_of_the_client_of_a_server_count_too(clock: MovableClock) -> None:
+    app = Server("stuck")
+    stuck = True
+
+    @app.tool
+    async def work() -> str:
+        if stuck:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def fail(host: Host) -> None:
+        call = asyncio.ensure_future(host["one"].call_tool("work", timeout=5))
+        await clock.advance(5)
+        with pytest.raises(RequestTimeout):
+            await call
+
+    async with Host({"one": app}, failures=2) as host, Host({"one": app}, failures=None) as other:
+        await host.tools()
+        await other.tools()
+        for _ in range(2):
+            await fail(host)
+        for call in (host["one"].call_tool("work"), host.call_tool("one__work")):
+            with pytest.raises(ConnectionLost, match="server `one` keeps failing"):
+                await call
+        await host["one"].ping()
+        for _ in range(6):
+            await fail(other)
+        stuck = False
+        assert (await other.call_tool("one__work")).text == "done"
+        await clock.advance(2)
+        assert (await host["one"].call_tool("work")).text == "done"
+        assert (await host.call_tool("one__work")).text == "done"
+
+
+def test_no_number_of_failures_is_refused() -> None:
+    with pytest.raises(ValueError, match="`failures` is a number from 1, or None"):
+        Host({}, failures=0)
+
+
 async def test_changes_of_the_tree_are_followed(script: Path) -> None:
     async with Host({}, reconnect=SOON) as host:
         changes = host.tree_changes()

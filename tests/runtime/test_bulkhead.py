@@ -44,13 +44,44 @@ async def test_keys_take_turns() -> None:
     async def work(key: str) -> None:
         await bulkhead.enter(key)
         order.append(key)
-        bulkhead.leave()
+        bulkhead.leave(key)
 
     tasks = [asyncio.ensure_future(work(key)) for key in "aaabbc"]
     await asyncio.sleep(0)
-    bulkhead.leave()
+    bulkhead.leave("a")
     await asyncio.gather(*tasks)
     assert "".join(order) == "abcaba"
+
+
+async def test_a_free_place_is_for_the_key_that_has_fewest_inside() -> None:
+    bulkhead = Bulkhead(3, queue=10)
+    order: list[str] = []
+
+    async def enter(key: str) -> None:
+        await bulkhead.enter(key)
+        order.append(key)
+
+    tasks = [asyncio.ensure_future(enter(key)) for key in "aaaaaabbbc"]  # three of `a` are inside
+    await asyncio.sleep(0)
+    for key, entered in (("a", "b"), ("a", "c"), ("b", "b"), ("b", "b"), ("c", "a"), ("b", "a")):
+        before = len(order)
+        bulkhead.leave(key)
+        await asyncio.sleep(0)
+        assert order[before:] == [entered]
+    for key in "aaaa":
+        bulkhead.leave(key)
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert (bulkhead.inside, bulkhead.waiting) == (0, 0)
+
+
+async def test_a_key_that_is_not_inside_cannot_leave() -> None:
+    bulkhead = Bulkhead(1, name="the database")
+    await bulkhead.enter("a")
+    with pytest.raises(RuntimeError, match="no task is in the database with the key None"):
+        bulkhead.leave()
+    bulkhead.leave("a")
+    assert bulkhead.inside == 0
 
 
 async def test_each_key_has_a_share_of_a_full_queue() -> None:
@@ -68,8 +99,8 @@ async def test_each_key_has_a_share_of_a_full_queue() -> None:
     with pytest.raises(BulkheadFull):
         await bulkhead.enter("b")
     assert bulkhead.waiting == 4
-    for _ in range(5):
-        bulkhead.leave()
+    for key in "aabab":  # in the order in which they get the place
+        bulkhead.leave(key)
     await asyncio.gather(*flood[:2], *others)
     assert (bulkhead.inside, bulkhead.waiting) == (0, 0)
 
@@ -81,8 +112,8 @@ async def test_no_more_keys_wait_than_there_are_places() -> None:
     await asyncio.sleep(0)
     with pytest.raises(BulkheadFull):
         await bulkhead.enter("d")
-    for _ in range(3):
-        bulkhead.leave()
+    for key in "abc":
+        bulkhead.leave(key)
     await asyncio.gather(*waiting)
 
 
@@ -100,8 +131,9 @@ async def test_no_place_is_lost_when_tasks_are_cancelled() -> None:
 
     async def work() -> None:
         nonlocal most, refused
+        key = chance.choice("aaaab")
         try:
-            await bulkhead.enter(chance.choice("aaaab"))
+            await bulkhead.enter(key)
         except BulkheadFull:
             refused += 1
             return
@@ -110,7 +142,7 @@ async def test_no_place_is_lost_when_tasks_are_cancelled() -> None:
             for _ in range(chance.randrange(3)):
                 await asyncio.sleep(0)
         finally:
-            bulkhead.leave()
+            bulkhead.leave(key)
 
     for _ in range(200):
         tasks = [asyncio.ensure_future(work()) for _ in range(20)]

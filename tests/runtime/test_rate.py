@@ -3,6 +3,7 @@
 import os
 import tracemalloc
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -66,11 +67,24 @@ def test_of_a_key_nothing_is_kept(shared: bool) -> None:
     assert gone() is None
 
 
-def test_as_many_keys_are_remembered_as_there_is_room_for() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_million_principals_are_as_many_as_there_is_room_for(shared: bool) -> None:
     meter = Meter(RateLimit(10, per=1))
-    for number in range(350_000):
-        meter.take(number)
-    assert 100_000 <= len(meter) <= 200_000
+    if shared:
+        meter.share()
+    before = _resident()
+    for number in range(1_000_000):
+        assert meter.take(("issuer", f"user {number}")) == 0.0
+    grown = _resident() - before
+    assert grown < 64 << 20, "what docs/supervision.md says, and room for the allocator"
+    if not shared:
+        assert 100_000 <= len(meter) <= 200_000
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process has, those it shares included."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_keys_seen_longest_ago_are_forgotten_first(clock: MovableClock) -> None:

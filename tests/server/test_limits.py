@@ -55,7 +55,7 @@ async def test_over_the_rate_a_call_is_refused_with_the_time_to_wait(clock: Mova
 
     app = server(rate=RateLimit(1, per=10, burst=3), observer=Watching())
     async with Client(app) as client:
-        for _ in range(2):  # the third was the list of tools that results are checked with
+        for _ in range(3):  # the list of tools that results are checked with has a count of its own
             await client.call_tool("add", {"a": 1, "b": 2})
         # The arguments are wrong; they are not looked at.
         error = await refused(client, a="x")
@@ -67,6 +67,39 @@ async def test_over_the_rate_a_call_is_refused_with_the_time_to_wait(clock: Mova
         await client.ping()
         await clock.advance(wait)
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("by", ["principal", "address"])
+@pytest.mark.parametrize("wire", ["tcp", "http"])
+async def test_a_caller_can_make_as_many_calls_as_its_rate_says(
+    wire: Any, version: str, by: Any
+) -> None:
+    app = server(rate=RateLimit(3, per=1000, by=by))
+    async with connected(app, wire, version) as client:
+        # None of these is a call: a new client, pings, and lists, which have a count of their own.
+        for _ in range(5):
+            await client.ping()
+        for _ in range(2):
+            await client.list_tools()
+        assert [(await client.call_tool("add", {"a": 1, "b": n})).data for n in range(3)] == [
+            1,
+            2,
+            3,
+        ]
+        assert (await refused(client, a=1, b=2)).code == RATE_LIMITED
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_lists_are_limited_too(version: str) -> None:
+    app = server(rate=RateLimit(3, per=1000))
+    async with connected(app, "tcp", version, validate_output=False) as client:
+        for _ in range(3):
+            await client.list_tools()
+        with pytest.raises(McpError) as raised:
+            await client.list_tools()
+        assert raised.value.code == RATE_LIMITED
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])

@@ -119,6 +119,9 @@ async def test_a_mounted_server_that_comes_back_is_connected_again() -> None:
             return (await client.call_tool("far__add", {"a": 1, "b": 2})).text == "3"
         return False
 
+    async def is_listed() -> bool:  # its lists are read after it is connected
+        return [each.name for each in await client.tools()] == ["far__add"]
+
     def state() -> str:
         node = app.tree().find("upstreams", "far")
         assert node is not None
@@ -128,13 +131,59 @@ async def test_a_mounted_server_that_comes_back_is_connected_again() -> None:
         async with inner.serving(wire):
             await eventually(works)
             assert state() == "running"
-            assert [each.name for each in await client.tools()] == ["far__add"]
+            await eventually(is_listed)
         await eventually(lambda: state() != "running")
         assert await client.tools() == []
         async with inner.serving(wire):
             await eventually(works)
             assert state() == "running"
-            assert [each.name for each in await client.tools()] == ["far__add"]
+            await eventually(is_listed)
+
+
+async def test_parts_that_recover_by_themselves_can_be_ended(tmp_path: Path) -> None:
+    """As the console does it, which restarts parts."""
+    app, inner = Server("outer", receipts=Receipts(tmp_path, on_full="continue")), Server("inner")
+
+    @inner.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @app.tool(task=True)
+    async def task() -> int:
+        return 1
+
+    paths = (
+        ("watchdog of the event loop",),
+        ("leases of tasks",),
+        ("receipts",),
+        ("upstreams", "far"),
+        ("upstreams", "far", "lists"),
+    )
+    async with serving(inner) as raw:
+        app.mount("far", f"http://127.0.0.1:{raw.port}/mcp")
+        async with Client(app) as client:
+            assert (await client.call_tool("task")).data == 1  # leases are kept from now on
+
+            def restarted(path: tuple[str, ...]) -> bool:
+                node = app.tree().find(*path)
+                return node is not None and node.state == "running" and node.restarts == 1
+
+            async def is_listed() -> bool:
+                return [each.name for each in await client.tools()] == ["task", "far__add"]
+
+            def runs(path: tuple[str, ...]) -> bool:
+                node = app.tree().find(*path)
+                return node is not None and node.state == "running"
+
+            for path in paths:
+                await eventually(lambda path=path: runs(path))  # type: ignore[misc]
+                assert app.parts.kill(*path)
+                await eventually(lambda path=path: restarted(path), otherwise=lambda: app.tree())  # type: ignore[misc]
+            assert not app.parts.kill("upstreams", "unknown")
+            assert not app.parts.kill("unknown")
+            await eventually(is_listed)
+            assert (await client.call_tool("far__add", {"a": 1, "b": 2})).data == 3
+            assert (await client.call_tool("task")).data == 1
 
 
 async def test_a_keeper_shows_looks_that_failed() -> None:

@@ -63,6 +63,21 @@ async def test_a_part_that_is_down_is_a_reason() -> None:
         await eventually(lambda: is_ready(client))
 
 
+async def test_a_part_that_calls_do_not_need_is_not_a_reason() -> None:
+    app = Server("x", telemetry=False)
+    async with serving(app, health="/health") as client:
+        assert app.parts.kill("watchdog of the event loop")
+
+        def state() -> str:
+            node = app.tree().find("watchdog of the event loop")
+            assert node is not None
+            return node.state
+
+        await eventually(lambda: state() == "waiting")
+        assert await is_ready(client)
+        await eventually(lambda: state() == "running")
+
+
 async def is_ready(client: Raw) -> bool:
     return (await client.request("GET", {}, path="/health/ready")).status == 200
 

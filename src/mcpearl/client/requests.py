@@ -28,6 +28,7 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.backoff import Backoff, doubling
+from mcpearl.runtime.breaker import Breaker, BreakerOpen
 from mcpearl.types.base import (
     InputResponseRequestParams,
     RequestParams,
@@ -62,6 +63,8 @@ REPEATABLE = frozenset(
         "tools/list",
     }
 )
+# What `Client.ping` sends: a server that keeps failing may be asked whether it is there.
+_PINGS = frozenset({"ping", "server/discover"})
 # Delays before a round for which the server asked without having a question.
 BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
 
@@ -147,6 +150,8 @@ class Requests:
         self._max_timeout = max_timeout
         self._max_rounds = max_rounds
         self._on_progress = on_progress
+        self.breaker: Breaker | None = None
+        """Refuses calls while the server keeps failing; None for a client without one."""
 
     def ask(
         self, method: str, params: msgspec.Struct, kind: type[R], timeout: float | None = None
@@ -178,8 +183,21 @@ class Requests:
         on_progress = on_progress or self._on_progress
         return ClientCall(method, params, kind, timeout, max_timeout, on_progress, meta, True)
 
-    async def run(self, call: ClientCall[R]) -> R:
+    def run(self, call: ClientCall[R]) -> Awaitable[R]:
         """Send a call, answer the server's questions, and return its result."""
+        if self.breaker is None or call.method in _PINGS:
+            return self._send(call)
+        return self._try(call, self.breaker)
+
+    async def _try(self, call: ClientCall[R], breaker: Breaker) -> R:
+        """Send a call if the breaker lets it pass; a lost connection and a timeout count as failures."""
+        try:
+            async with breaker:
+                return await self._send(call)
+        except BreakerOpen as refusal:
+            raise ConnectionLost(str(refusal)) from None
+
+    async def _send(self, call: ClientCall[R]) -> R:
         connection = self._link.connection
         if connection is None:
             connection = await self._ready(call)

@@ -121,7 +121,7 @@ class Watching:
         self._live = Live(self._server, self.watch, self.usages)
         self.watch.begin()
         self._lag.start()
-        self._unfollow = self._server.parts.root.follow(self._changed)
+        self._unfollow = self._server.parts.follow(self._changed)
         self._timer = self._loop.call_later(EVERY, self._tick)
 
     def _end(self) -> None:
@@ -207,7 +207,7 @@ class Watching:
                 logger.warning("worker %d is restarted from the console", self.worker)
                 os.kill(os.getpid(), signal.SIGTERM)  # it drains; its parent replaces it
             case actions.RestartChild(path=path):
-                if not path or not server.parts.root.kill(*path):
+                if not path or not server.parts.kill(*path):
                     raise ValueError("this part does not run")
                 logger.warning("%s was restarted from the console", "/".join(path))
 

@@ -86,6 +86,8 @@ class UpstreamLists:
 
     async def renew(self, member: Member) -> None:
         """Read lists when they change, and announce the changes, until this task is cancelled."""
+        self._stale |= set(LISTED)  # an earlier run may have ended in the middle of reading
+        self._news.set()
         while True:
             await self._news.wait()
             self._news.clear()

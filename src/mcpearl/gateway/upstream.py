@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
 from mcpearl.gateway.away import Away
@@ -30,7 +32,7 @@ from mcpearl.gateway.tasks import UpstreamTasks
 from mcpearl.gateway.tenants import Tenant, owner_of, tenant_of
 from mcpearl.gateway.trust import guard_of
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
-from mcpearl.host.member import Member
+from mcpearl.host.member import RESTARTS, STOPPING, Member
 from mcpearl.host.records import HostChange, ServerStatus
 from mcpearl.protocol.errors import (
     ConnectionLost,
@@ -43,6 +45,8 @@ from mcpearl.protocol.events import Call, Caller, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
+from mcpearl.runtime.child import Child
+from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.runtime.tree import Node
 from mcpearl.server.composition.part import Enclosing
 from mcpearl.server.context import Context
@@ -56,6 +60,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.gateway")
 _UPDATED = "notifications/resources/updated"
+_CONNECTION, _LISTS = "connection", "lists"  # what is supervised of an upstream
 T = TypeVar("T")
 
 
@@ -122,6 +127,7 @@ class Upstream:
         self._guard = None if trusted else guard_of(entry)
         self._legs = Legs(entry.name, settings, self._leg_client)
         self._member: Member | None = None
+        self._supervisor: Supervisor | None = None  # of what keeps it connected and reads its lists
         self._outer: list[Enclosing] = []
 
     def _make_breaker(self) -> Breaker:
@@ -142,8 +148,16 @@ class Upstream:
         return self._member.status()
 
     def node(self) -> Node:
-        """Return the shared connection as a node of the gateway's tree."""
-        return Node(name=self.name, state="ended") if self._member is None else self._member.node()
+        """Return the shared connection as a node of the gateway's tree, with what reads its lists."""
+        if self._member is None or self._supervisor is None:
+            return Node(name=self.name, state="ended")
+        node = self._member.node()
+        reading = [each for each in self._supervisor.tree().children if each.name == _LISTS]
+        return replace(node, children=(*node.children, *reading))
+
+    def kill(self, part: str = _CONNECTION) -> bool:
+        """End the shared connection, or what reads the lists, as if it had failed."""
+        return self._supervisor is not None and self._supervisor.kill(part)
 
     # Its life
 
@@ -161,7 +175,17 @@ class Upstream:
             self._told,
             lazy=False,
         )
-        work = [loop.create_task(member.run()), loop.create_task(self.lists.renew(member))]
+        self._supervisor = supervisor = Supervisor(
+            self.name,
+            [
+                Child(_CONNECTION, member.run, shutdown=STOPPING),
+                Child(_LISTS, partial(self.lists.renew, member)),
+            ],
+            restarts=RESTARTS,
+            backoff=self.settings.reconnect,
+            stop_together=True,
+        )
+        await supervisor.start()
         if self._outer:
             self.away = Away(self, self._outer[0].bus)
             self.state_ttl = self._outer[0].core.state_ttl
@@ -173,15 +197,14 @@ class Upstream:
                         await self.lists.first_read()  # then its lists and capabilities are known
             yield
         finally:
-            for each in work:
-                each.cancel()
+            stopping = loop.create_task(supervisor.stop())
             if self.away is not None:
                 await self.away.close()
                 self.away = None
             await self.parked.close()
             await self._legs.close()
-            await asyncio.wait(work)
-            self._member = None
+            await asyncio.wait([stopping])
+            self._member = self._supervisor = None
 
     def _shared_client(self, member: Member) -> UpstreamClient:
         return self._client(

@@ -10,7 +10,7 @@ from mcpearl.client.client import Client
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.host.kept_list import KeptList
-from mcpearl.host.member import STATES, Member
+from mcpearl.host.member import RESTARTS, STATES, STOPPING, Member
 from mcpearl.host.records import (
     HostChange,
     HostPrompt,
@@ -29,9 +29,6 @@ from mcpearl.runtime.tree import Followers, Node, NodeChange
 from mcpearl.types.base import Wire
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
-_STOPPING = 15.0  # seconds a server has to stop; a process is killed after six at the latest
-_RESTARTS = 1_000_000  # of a server's own task; a server that is down does not cause one
-
 
 class Fleet:
     """The servers of one host.
@@ -41,6 +38,7 @@ class Fleet:
         policy: When to connect again.
         tell: Called with each change.
         lazy: Whether to connect to servers only when they are needed.
+        failures: Failed requests in a row after which a server is left alone for a while; None for any.
         max_servers: How many servers there may be.
         max_offers: How many items a list of one server may have.
     """
@@ -52,6 +50,7 @@ class Fleet:
         tell: Callable[[HostChange], None],
         *,
         lazy: bool,
+        failures: int | None,
         max_servers: int,
         max_offers: int,
     ) -> None:
@@ -66,11 +65,10 @@ class Fleet:
         self.followers = Followers()
         """The followers of the host's tree."""
         self.lazy = lazy
+        self._failures = failures
         self._max_servers = max_servers
         self._max_offers = max_offers
-        self._supervisor = Supervisor(
-            "host", restarts=_RESTARTS, stop_together=True, backoff=policy
-        )
+        self._supervisor = Supervisor("host", restarts=RESTARTS, stop_together=True, backoff=policy)
 
     # Adding and removing
 
@@ -102,10 +100,11 @@ class Fleet:
             self._policy,
             self._tell,
             lazy=self.lazy,
+            failures=self._failures,
         )
         self.members[entry.name] = member
         try:
-            await self._supervisor.add(Child(entry.name, member.run, shutdown=_STOPPING))
+            await self._supervisor.add(Child(entry.name, member.run, shutdown=STOPPING))
         except BaseException:
             self._forget(entry.name)
             raise

@@ -16,6 +16,7 @@ from mcpearl.host.callbacks import roots_of, told
 from mcpearl.host.config import ConfigSource, HostConfig, read_config
 from mcpearl.host.fleet import Fleet
 from mcpearl.host.member import Member
+from mcpearl.host.member_client import MemberClient
 from mcpearl.host.records import (
     HostChange,
     HostPrompt,
@@ -50,6 +51,7 @@ class HostOptions(SharedOptions, total=False):
     reconnect: Reconnect | None
     lazy: bool
     patience: float
+    failures: int | None
     max_servers: int
     max_offers: int
 
@@ -86,6 +88,8 @@ class Host:
         reconnect: when to connect again to a server that is down.
         lazy: whether to connect to a server only when it is first needed.
         patience: seconds that lists and `connect` wait for slow servers.
+        failures: how many requests to a connected server have to fail in a row, because they time out or
+            the connection is lost, until it is left alone for a while; None for any number.
         max_servers: how many servers there may be.
         max_offers: how many tools, resources or prompts one server may have.
         options: further options of all clients; `Client` describes them.
@@ -107,10 +111,13 @@ class Host:
         reconnect: Reconnect | None = None,
         lazy: bool = False,
         patience: float = 10.0,
+        failures: int | None = 5,
         max_servers: int = 256,
         max_offers: int = 50_000,
         **options: Unpack[SharedOptions],
     ) -> None:
+        if failures is not None and failures < 1:
+            raise ValueError("`failures` is a number from 1, or None")
         self._config = source if isinstance(source, HostConfig) else read_config(source)
         self._callbacks: dict[str, Callable[..., Any] | None] = {
             "sampling": sampling,
@@ -135,6 +142,7 @@ class Host:
             self._reconnect,
             self._audience.tell,
             lazy=lazy,
+            failures=failures,
             max_servers=max_servers,
             max_offers=max_offers,
         )
@@ -172,7 +180,7 @@ class Host:
     ) -> None:
         await self.close()
 
-    def _client(self, member: Member) -> Client:
+    def _client(self, member: Member) -> MemberClient:
         """Make the client of a server."""
         name = member.name
         callbacks: dict[str, Any] = {
@@ -184,7 +192,7 @@ class Host:
             member.noticed(notice)
             return None if heard is None else heard(notice)
 
-        return Client(
+        return MemberClient(
             member.entry,
             **callbacks,
             roots=roots_of(self._roots, name),
@@ -233,7 +241,10 @@ class Host:
         return self._audience.iterate(limit)
 
     def __getitem__(self, server: str) -> Client:
-        """Return the client of a server; raise `ConnectionLost` with the reason if there is none."""
+        """Return the client of a server; raise `ConnectionLost` with the reason if there is none.
+
+        Its requests count for `failures` as those of the host do, and are refused with them.
+        """
         return self._fleet.member(server).expect()
 
     def __contains__(self, server: object) -> bool:
@@ -355,17 +366,17 @@ class Host:
             raise_on_error: whether to raise `ToolError` if the tool fails.
         """
         member, own = await self._fleet.find("tools", name, self._patience)
-        async with member.calling(self._seconds(timeout)) as client:
-            return await client.call_tool(
-                own,
-                arguments,
-                returns=returns,
-                timeout=timeout,
-                max_timeout=max_timeout,
-                on_progress=on_progress,
-                meta=meta,
-                raise_on_error=raise_on_error,
-            )
+        client = await member.connected(self._seconds(timeout))
+        return await client.call_tool(
+            own,
+            arguments,
+            returns=returns,
+            timeout=timeout,
+            max_timeout=max_timeout,
+            on_progress=on_progress,
+            meta=meta,
+            raise_on_error=raise_on_error,
+        )
 
     async def get_prompt(
         self,
@@ -382,8 +393,8 @@ class Host:
             timeout: seconds for the call; by default the client's.
         """
         member, own = await self._fleet.find("prompts", name, self._patience)
-        async with member.calling(self._seconds(timeout)) as client:
-            return await client.get_prompt(own, arguments, timeout=timeout)
+        client = await member.connected(self._seconds(timeout))
+        return await client.get_prompt(own, arguments, timeout=timeout)
 
     async def read_resource(
         self, uri: str, *, server: str | None = None, timeout: float | None = None
@@ -400,8 +411,8 @@ class Host:
             member = await self._fleet.owner(uri, self._patience)
         else:
             member = self._fleet.member(server)
-        async with member.calling(self._seconds(timeout)) as client:
-            return await client.read_resource(uri, timeout=timeout)
+        client = await member.connected(self._seconds(timeout))
+        return await client.read_resource(uri, timeout=timeout)
 
     # Adding and removing servers
 

@@ -6,14 +6,15 @@ and connects again after the client has given up.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from mcpearl.client.client import Client
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.host.kept_list import KeptList
+from mcpearl.host.member_client import MemberClient
 from mcpearl.host.records import HostChange, Kind, ServerState, ServerStatus
 from mcpearl.protocol.errors import (
     AuthorizationFailed,
@@ -27,7 +28,7 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Retries
-from mcpearl.runtime.breaker import Breaker, BreakerOpen
+from mcpearl.runtime.breaker import Breaker
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.tree import Node, State
 from mcpearl.types.base import Implementation
@@ -49,6 +50,10 @@ STATES: dict[ServerState, State] = {
     "disabled": "ended",
     "invalid": "failed",
 }
+STOPPING = 15.0
+"""Seconds a server has to stop; a process is killed after six at the latest."""
+RESTARTS = 1_000_000
+"""Restarts of a server's own task in a minute; a server that is down does not cause one."""
 _REASON = 1000  # characters of a reason at most
 _READING = 60.0  # seconds in which all pages of a list have to come
 
@@ -63,6 +68,8 @@ class Member:
         policy: When to connect again.
         tell: Called with each change.
         lazy: Whether to connect only when the server is needed.
+        failures: Failed requests in a row after which the server is left alone for a while; None for any
+            number, and for clients that are not a `MemberClient`.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class Member:
         tell: Callable[[HostChange], None],
         *,
         lazy: bool,
+        failures: int | None = None,
     ) -> None:
         self.entry = entry
         self.lists = lists
@@ -82,6 +90,7 @@ class Member:
         self._make = make
         self._policy = policy
         self._tell = tell
+        self._failures = failures
         self._state: ServerState = "idle" if lazy else "connecting"
         self._reason: str | None = None
         self._since = clock.now()
@@ -95,7 +104,6 @@ class Member:
         self._again = asyncio.Event()  # set to try again at once
         self._following: asyncio.Task[None] | None = None
         self._granted: SubscriptionFilter | None = None  # what a modern server announces to us
-        self._breaker = self._new_breaker()
         self._news = {kind: Coalescer(self._teller(kind)) for kind in lists}
         if not lazy:
             self._wanted.set()
@@ -106,9 +114,6 @@ class Member:
     def name(self) -> str:
         """The server's name."""
         return self.entry.name
-
-    def _new_breaker(self) -> Breaker:
-        return Breaker(f"server `{self.name}`")
 
     # Inspecting
 
@@ -196,34 +201,6 @@ class Member:
             )
         return self.client
 
-    @asynccontextmanager
-    async def calling(self, timeout: float) -> AsyncIterator[Client]:
-        """Return a context for one call with the client; its failures count for the breaker.
-
-        Args:
-            timeout: Seconds to wait for a first attempt to connect that is under way.
-
-        Raises:
-            ConnectionLost: There is no client, or calls keep failing.
-        """
-        client, breaker = await self.connected(timeout), self._breaker
-        try:
-            breaker.enter()
-        except BreakerOpen as refusal:
-            raise ConnectionLost(str(refusal)) from None
-        try:
-            yield client
-        except (ConnectionLost, RequestTimeout) as error:
-            breaker.failed(error)
-            raise
-        except Exception:
-            breaker.worked()  # the server answered
-            raise
-        except BaseException:
-            breaker.undecided()
-            raise
-        breaker.worked()
-
     async def listed(self, kind: Kind) -> list[Any]:
         """Return a list of the server: the kept one, or one read from the server."""
         await self.settled()
@@ -252,6 +229,8 @@ class Member:
         """Keep the server connected, until this task is cancelled."""
         retries = Retries(self._policy)
         loop = asyncio.get_running_loop()
+        if self._wanted.is_set():
+            self._enter("connecting")  # also after an earlier run failed
         try:
             while True:
                 await self._wanted.wait()
@@ -291,7 +270,8 @@ class Member:
 
     def _up(self, client: Client) -> None:
         self._tries = 0
-        self._breaker = self._new_breaker()
+        if isinstance(client, MemberClient):
+            client.guard(self._breaker())
         self._restarts += 1
         self._up_since = clock.monotonic()
         self._info = client.server_info
@@ -301,6 +281,13 @@ class Member:
         if client.era == "modern" and (self._following is None or self._following.done()):
             self._following = asyncio.get_running_loop().create_task(self._follow(client))
         self._enter("ready")
+
+    def _breaker(self) -> Breaker | None:
+        """Return the breaker of a new connection."""
+        if self._failures is None:
+            return None
+        counts = ConnectionLost, RequestTimeout
+        return Breaker(f"server `{self.name}`", self._failures, counts=counts)
 
     def _down(self, failure: Exception | None) -> None:
         if self._state != "ready":

@@ -124,6 +124,10 @@ class Recorder:
         """Return the process that writes, as a node of the supervision tree."""
         return () if self._scribe is None else (self._scribe.node(),)
 
+    def kill(self, *path: str) -> bool:
+        """End the process that writes, as a part of the tree; another one is started."""
+        return path == ("receipts",) and self._scribe is not None and self._scribe.kill()
+
     # Calls
 
     def begin(self, call: Call) -> None:

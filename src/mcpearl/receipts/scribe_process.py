@@ -71,6 +71,13 @@ class ScribeProcess:
             uptime=self._loop.time() - self._began if running else 0.0,
         )
 
+    def kill(self) -> bool:
+        """End the process, as if it had failed; return False when it has ended already."""
+        if self._process.poll() is not None:
+            return False
+        self._process.kill()
+        return True
+
     # Beginning and ending
 
     async def open(self) -> bytes:

@@ -47,7 +47,10 @@ class Branch(Protocol):
     """A part with parts of its own: a supervisor, or a service that shows what it consists of."""
 
     def tree(self) -> Node:
-        """Return this part as a node, with its own parts below."""
+        """Return this part as a node, with its own parts below.
+
+        Its restarts and its last error are what it has recovered from without its supervisor.
+        """
         ...
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 logger = logging.getLogger("mcpearl.supervisor")
@@ -14,7 +15,8 @@ C = TypeVar("C")
 class Feed(Generic[C]):
     """Changes, one after the other; use it with `async for`, and `close` it.
 
-    Changes wait until they are taken. When too many wait, the oldest are dropped.
+    Changes wait until they are taken. When too many wait, the oldest are dropped. They may be put in by
+    another thread than the one whose loop takes them.
 
     Args:
         limit: How many changes may wait.
@@ -27,30 +29,44 @@ class Feed(Generic[C]):
         self._waiting: deque[C] = deque(maxlen=limit)
         self._closed: Callable[[Feed[C]], None] | None = closed
         self._news = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop that takes the changes; None until it does."""
 
     def put(self, change: C) -> None:
         """Add a change."""
         if len(self._waiting) == self._waiting.maxlen:
             self.missed += 1
         self._waiting.append(change)
-        self._news.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        loop = self.loop
+        if loop is None:
+            return  # it looks before it waits
+        if asyncio._get_running_loop() is loop:
+            self._news.set()
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._news.set)
 
     def close(self) -> None:
         """Take no more changes."""
         if self._closed is not None:
             self._closed(self)
             self._closed = None
-            self._news.set()
+            self._wake()
 
     def __aiter__(self) -> "Feed[C]":
         return self
 
     async def __anext__(self) -> C:
+        self.loop = asyncio.get_running_loop()  # before it looks: what is put in later wakes it
         while not self._waiting:
             if self._closed is None:
                 raise StopAsyncIteration
             self._news.clear()
-            await self._news.wait()
+            if not self._waiting and self._closed is not None:
+                await self._news.wait()
         return self._waiting.popleft()
 
 
@@ -84,3 +100,11 @@ class Audience(Generic[C]):
                 callback(change)
             except Exception:
                 logger.exception("a follower of the tree failed")
+
+    def leave_to_parent(self) -> None:
+        """Forget iterators that a loop takes from: this process was forked, without the loop's thread."""
+        taken = [
+            each for each in self._callbacks if isinstance(each, Feed) and each.loop is not None
+        ]
+        for feed in taken:
+            del self._callbacks[feed]

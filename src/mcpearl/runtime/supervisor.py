@@ -488,11 +488,12 @@ class _Over(Exception):
 
 def _node(kept: KeptChild) -> Node:
     run: object = kept.child.run
+    own = run.tree() if isinstance(run, Branch) else None
     return Node(
         name=kept.child.name,
         state=kept.state,
-        restarts=kept.restarts,
-        last_error=kept.last_error,
+        restarts=kept.restarts + (own.restarts if own else 0),
+        last_error=(own and own.last_error) or kept.last_error,
         uptime=kept.uptime,
-        children=run.tree().children if isinstance(run, Branch) else (),
+        children=own.children if own else (),
     )

@@ -1,21 +1,19 @@
 """Detects code that holds up an event loop: it computes, or waits without `await`."""
 
 import asyncio
-import logging
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
-
-logger = logging.getLogger("mcpearl.server")
 
 # More seconds to wait: if the whole process was suspended, the loop needs a moment to run again.
 _GRACE = 0.25
 
 
 class Watchdog:
-    """A thread that checks again and again whether a loop still runs.
+    """A thread that checks again and again whether a loop still runs. A service for a supervisor.
 
     Args:
         patience: Seconds without an answer after which the loop counts as held up.
@@ -35,31 +33,57 @@ class Watchdog:
         self._held_up = held_up
         self._went_on = went_on
         self._stopping = threading.Event()
+        self._end: asyncio.Future[None] | None = None
 
-    def start(self) -> None:
-        """Start to watch the running loop, which belongs to the current thread."""
-        watched = asyncio.get_running_loop(), threading.get_ident()
+    async def start(self) -> None:
+        """Start to watch the running loop, which belongs to the current thread.
+
+        That the system has no thread left is not an error here, but the reason that `ended` raises: a
+        server does without a watchdog meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        self._stopping, self._end = threading.Event(), loop.create_future()
+        watched = loop, threading.get_ident(), self._stopping, self._end
         thread = threading.Thread(
-            target=self._watch, args=watched, name="mcpearl-watchdog", daemon=True
+            target=self._run, args=watched, name="mcpearl-watchdog", daemon=True
         )
         try:
             thread.start()
-        except RuntimeError as error:  # the system has no thread left; calls may need the next one
-            logger.warning("the event loop is not watched for calls that hold it up: %s", error)
+        except RuntimeError as error:
+            self._end.set_exception(error)
 
-    def stop(self) -> None:
+    async def ended(self) -> None:
+        """Wait until the thread ends by itself; raises the error it ended with."""
+        assert self._end is not None
+        await self._end
+
+    async def stop(self) -> None:
         """Stop watching. The thread ends soon after; waiting for it would hold up the loop."""
         self._stopping.set()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
-        while not self._stopping.wait(self._patience):
+    def _run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread: int,
+        stopping: threading.Event,
+        end: "asyncio.Future[None]",
+    ) -> None:
+        failure: Exception | None = None
+        try:
+            self._watch(loop, thread, stopping)
+        except Exception as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_finish, end, failure)
+
+    def _watch(
+        self, loop: asyncio.AbstractEventLoop, thread: int, stopping: threading.Event
+    ) -> None:
+        while not stopping.wait(self._patience):
             turned = threading.Event()
             asked = time.monotonic()
-            try:
-                loop.call_soon_threadsafe(turned.set)
-            except RuntimeError:
-                return  # the loop is closed
-            if turned.wait(self._patience) or turned.wait(_GRACE) or self._stopping.is_set():
+            loop.call_soon_threadsafe(turned.set)
+            if turned.wait(self._patience) or turned.wait(_GRACE) or stopping.is_set():
                 continue
             frame = sys._current_frames().get(thread)
             if frame is None:
@@ -67,6 +91,16 @@ class Watchdog:
             self._held_up(frame)
             del frame
             while not turned.wait(self._patience):
-                if self._stopping.is_set():
+                if stopping.is_set():
                     return
             self._went_on(time.monotonic() - asked)
+
+
+def _finish(end: "asyncio.Future[None]", failure: Exception | None) -> None:
+    if end.done():
+        return
+    if failure is None:
+        end.set_result(None)
+    else:
+        end.set_exception(failure)
+        end.exception()  # marks it as retrieved: nothing may wait for it

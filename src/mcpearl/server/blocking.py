@@ -15,7 +15,7 @@ _FRAMES = 12  # of the stack, the innermost ones
 
 
 class BlockingWatch:
-    """Watches the loop of a server while it runs.
+    """Watches the loop of a server while it runs; a service for the tree.
 
     Args:
         patience: Seconds for which a call may hold up all others before it is logged.
@@ -29,6 +29,7 @@ class BlockingWatch:
         self._what = ""  # the call that holds up the loop
         watchdog = Watchdog(patience, self._held_up, self._went_on)
         self.start = watchdog.start
+        self.ended = watchdog.ended
         self.stop = watchdog.stop
 
     def _held_up(self, frame: FrameType) -> None:

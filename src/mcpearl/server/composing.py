@@ -157,7 +157,7 @@ class Composing(Telling):
             self._dispatcher = self._composition
             upstreams = Upstreams(self._composition.mounts)
             self.core.roster.names.serve("upstream", upstreams)
-            self.parts.show(upstreams.nodes)
+            self.parts.show(upstreams)
             for extension in self._extensions:
                 from mcpearl.server.tasks.extension import TasksExtension
 

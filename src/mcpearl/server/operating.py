@@ -182,4 +182,4 @@ class Operating:
         Args:
             limit: How many changes may wait to be taken; then the oldest are dropped.
         """
-        return self.parts.root.changes(limit)
+        return self.parts.changes(limit)

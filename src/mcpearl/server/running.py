@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.runtime.backoff import Backoff, doubling
+from mcpearl.runtime.child import Child
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.threads import ThreadPool
-from mcpearl.runtime.tree import Node
 from mcpearl.server.composing import Composing
 from mcpearl.server.roster import UNWINDING
-from mcpearl.server.tree import ServerTree, Shown
+from mcpearl.server.tree import EXPORTER, WATCHDOG, ServerTree
 from mcpearl.telemetry.options import Telemetry
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ else:
     Isolation = ServerExtension = SharedStore = Throttle = Any
 
 _FLUSHING = 4.0  # seconds for what is left to be exported at the end
+_RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
 
 class Running(Composing):
@@ -88,7 +90,7 @@ class Running(Composing):
             if self.core.recorder is not None:
                 await self.core.recorder.start()
                 stack.push_async_callback(self.core.recorder.stop)
-                stack.callback(self.parts.show(self.core.recorder.nodes))
+                stack.callback(self.parts.show(self.core.recorder))
             stack.callback(self._broadcast.hear())
             await self.parts.start(self.bus, subscriptions.all_changed)
             stack.push_async_callback(self.parts.root.stop)
@@ -105,14 +107,11 @@ class Running(Composing):
                 from mcpearl.server.blocking import BlockingWatch
 
                 watch = BlockingWatch(self._blocked_after, self.core.blocked)
-                watch.start()
-                stack.callback(watch.stop)
-                stack.callback(self.parts.show(_named("watchdog of the event loop")))
+                await self.parts.root.add(Child(WATCHDOG, watch, backoff=_RARE))
             if self._exported is not None:
-                from mcpearl.telemetry.sdk import set_up
+                from mcpearl.telemetry.exporter import ExporterPart
 
-                set_up(self.name)
-                stack.callback(self.parts.show(_named("exporter")))
+                await self.parts.root.add(Child(EXPORTER, ExporterPart(self.name)))
                 stack.push_async_callback(self._flush)
             self.lag.start()
             stack.callback(self.lag.stop)
@@ -149,9 +148,3 @@ class Running(Composing):
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
-
-
-def _named(name: str) -> Shown:
-    """Return a function that shows a part without states of its own."""
-    nodes = (Node(name=name, state="running"),)
-    return lambda: nodes

@@ -126,7 +126,8 @@ class Server(Operating, Running):
             contents, if its SDK is loaded or environment variables say where to export to.
         log: `json` for log records as JSON objects with the ids of their calls, `text` for readable
             lines; what `app.run` shows on stderr if the application has not configured logging.
-        rate: How often each caller may call; further calls are refused, with the time to wait.
+        rate: How often each caller may call; further calls are refused, with the time to wait. Requests
+            for lists have a count of their own.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
         receipts: Where every call is recorded, so that later changes show: a folder, or `Receipts`.
         isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
@@ -241,6 +242,7 @@ class Server(Operating, Running):
         self._be_watched(log, telemetry)
         self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
+        self.parts = ServerTree(name)  # what is supervised while the server runs
         for extension in self._extensions:
             extension.attach(self)
         if isinstance(self.handler, Handler) and self.handler.tasked:
@@ -252,7 +254,6 @@ class Server(Operating, Running):
             self.core.state_store = state_store
         self._lifespan = lifespan
         self.web = WebPages()  # for HTTP beside MCP
-        self.parts = ServerTree(name)  # what is supervised while the server runs
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
         self.measuring: Measuring | None = None  # what it counts, once it is asked for
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
@@ -363,6 +364,7 @@ class Server(Operating, Running):
         meters = {tool.definition.name: tool.meter for tool in self._registry.tools.values()}
         if self._throttle is not None:
             meters[""] = self._throttle.meter
+            meters["*lists"] = self._throttle.list_meter  # no tool has such a name
         return {name: meter for name, meter in meters.items() if meter is not None}
 
     # Serving

@@ -27,6 +27,11 @@ KeyOf = Callable[[Call], Hashable]
 # Requests that are answered however far behind the server is: they cost nothing, or end other work.
 # Polling a task is not a new call either, and its client must learn the task's state.
 _SPARED = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
+# Requests that clients make to learn what there is, also without being asked to: they have a count of
+# their own, so that a caller can make as many calls as its rate says.
+_LISTS = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "tasks/list"}
+)
 
 
 class Shedding(Struct, frozen=True, kw_only=True):
@@ -47,7 +52,7 @@ class Throttle:
     """The limits of a whole server.
 
     Args:
-        rate: How often each caller may call.
+        rate: How often each caller may call, and how often it may ask for lists.
         shedding: When calls are refused because of load.
         pool: The threads of handlers, which may fall behind.
         turns: The turns of clients on sockets.
@@ -63,6 +68,8 @@ class Throttle:
         refused: Reached,
     ) -> None:
         self.meter = None if rate is None else Meter(rate)
+        self.list_meter = None if rate is None else Meter(rate)
+        """Counts requests for lists, against the same rate."""
         self._key_of = None if rate is None else key_of(rate.by)
         self._shedding = shedding
         self._refused = refused
@@ -85,9 +92,10 @@ class Throttle:
 
     def around(self, dispatch: Dispatch) -> Dispatch:
         """Return a dispatch that counts each call against the rate first."""
-        if self.meter is None or self._key_of is None:
+        if self.meter is None or self.list_meter is None or self._key_of is None:
             return dispatch
         take, key_of, over = self.meter.take, self._key_of, self._over
+        take_list = self.list_meter.take
         anonymous, interval = self.meter.anonymous, self.meter.interval
         if self.meter.limit.by == "principal" and not self.meter.is_shared:
 
@@ -95,7 +103,10 @@ class Throttle:
                 # Every call passes here. Anonymous callers, as on stdio, make short calls: while they
                 # have used nothing, they are counted without calling a function.
                 principal = call.caller.principal
-                if principal is None and anonymous[0] < (now := clock.monotonic()):
+                if call.method in _LISTS:
+                    if wait := take_list(principal):
+                        raise over(wait)
+                elif principal is None and anonymous[0] < (now := clock.monotonic()):
                     anonymous[0] = now + interval
                 elif wait := take(principal):
                     raise over(wait)
@@ -104,7 +115,7 @@ class Throttle:
             return limited_by_principal
 
         def limited(call: Call, ctx: Context) -> Answering:
-            if wait := take(key_of(call)):
+            if wait := (take_list if call.method in _LISTS else take)(key_of(call)):
                 raise over(wait)
             return dispatch(call, ctx)
 

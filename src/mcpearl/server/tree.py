@@ -1,26 +1,41 @@
 """The supervision tree of a server: the bus, the functions in the background, the wires.
 
-Parts that recover by themselves (the connections of upstreams, keepers, exporters) are shown in it. The
-tree exists while the server runs, on any wire. The table "Who restarts, what is lost" in
+Parts that recover by themselves (the connections of upstreams, the process that writes receipts) are
+shown in it. The tree exists while the server runs, on any wire. The table "Who restarts, what is lost" in
 `docs/architecture.md` lists what is not in it, and what a failure of each part costs.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from mcpearl.runtime.child import Child, Restart
 from mcpearl.runtime.supervisor import Supervisor
-from mcpearl.runtime.tree import Node
+from mcpearl.runtime.tree import Changes, Followers, Node, NodeChange
 from mcpearl.stores.bus import Bus
 
 if TYPE_CHECKING:
     from mcpearl.stores.shared import SharedStore
 
-Shown = Callable[[], Iterable[Node]]
 _MARGIN = 5.0  # seconds that a supervisor adds to the time its parts have to stop
+WATCHDOG = "watchdog of the event loop"
+EXPORTER = "exporter"
+DISPENSABLE = frozenset((WATCHDOG, EXPORTER))
+"""Parts without which a server serves calls as well as with them."""
+
+
+class ShownParts(Protocol):
+    """Parts of a tree that recover by themselves, without a supervisor."""
+
+    def nodes(self) -> Iterable[Node]:
+        """Return them as they are now."""
+        ...
+
+    def kill(self, *path: str) -> bool:
+        """End one as if it had failed; return False when there is none at this path, or it is down."""
+        ...
 
 
 class ServerTree:
@@ -29,7 +44,9 @@ class ServerTree:
     def __init__(self, name: str) -> None:
         self.root = Supervisor(name)
         self._background: list[Child] = []
-        self._shown: list[Shown] = []
+        self._shown: list[ShownParts] = []
+        self._followers = Followers()
+        self.root.follow(self._followers.tell)
         self.crew: Callable[[], Node] | None = None
         """Returns the workers, in the parent of several; each of them has a tree of its own."""
 
@@ -40,13 +57,44 @@ class ServerTree:
             return replace(tree, state="running", children=(self.crew(),))
         if tree.state != "running":
             return tree
-        more = (node for shown in self._shown for node in shown())
+        more = (node for shown in self._shown for node in shown.nodes())
         return replace(tree, children=(*tree.children, *more))
 
-    def show(self, shown: Shown) -> Callable[[], None]:
+    def show(self, shown: ShownParts) -> Callable[[], None]:
         """Include parts that recover by themselves in the tree; return a function that ends this."""
         self._shown.append(shown)
         return partial(self._shown.remove, shown)
+
+    def kill(self, *path: str) -> bool:
+        """End a part as if it had failed; return False when it is not running.
+
+        Args:
+            *path: The names from a child of the root down to the part.
+        """
+        return self.root.kill(*path) or any(shown.kill(*path) for shown in tuple(self._shown))
+
+    # Changes
+
+    def changes(self, limit: int) -> Changes:
+        """Return an iterator over the changes from now on."""
+        return self._followers.iterate(limit)
+
+    def follow(self, callback: Callable[[NodeChange], None]) -> Callable[[], None]:
+        """Call a function with every change; return a function that ends this."""
+        return self._followers.call(callback)
+
+    def worker_changed(self, node: Node) -> None:
+        """Tell the followers in the parent of workers about one of them. Safe from any thread."""
+        error = node.last_error if node.state == "waiting" else None
+        path = (self.root.name, "workers", node.name)
+        self._followers.tell(NodeChange(path, node.state, error))
+
+    def forked(self) -> None:
+        """Be the tree of a worker: the workers, and the loops that follow them, are the parent's."""
+        self.crew = None
+        self._followers.leave_to_parent()
+
+    # Parts
 
     def add_background(
         self, run: Callable[[], Awaitable[Any]], name: str | None, restart: Restart, shutdown: float

@@ -1,10 +1,12 @@
 """Pools and the zygote in the tree: what is restarted, added and refused."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,6 +76,55 @@ async def test_a_client_that_fills_the_queue_of_a_pool_leaves_a_share_to_others(
         first.cancel()
         assert (await call).data == 3
         assert [each.data for each in await asyncio.gather(*calls)] == [3, 3, 3]
+
+
+async def test_a_free_process_is_for_the_client_that_has_fewest(tmp_path: Path) -> None:
+    app = Server("held")
+    begun = tmp_path / "begun"
+
+    @app.tool(isolate=Isolate(processes=2))
+    def hold(name: str) -> str:
+        with begun.open("a") as file:
+            file.write(f"{name}\n")
+        while not (tmp_path / name).exists():
+            time.sleep(0.005)
+        return name
+
+    def order() -> list[str]:
+        return begun.read_text().split() if begun.exists() else []
+
+    async with app.serving("tcp", port=0) as url, Client(url) as many, Client(url) as few:
+        calls = [asyncio.ensure_future(many.call_tool("hold", {"name": f"many{n}"})) for n in "123"]
+        await eventually(lambda: len(order()) == 2)
+        await eventually(lambda: app.isolation is not None and app.isolation.pools[0].waiting == 1)
+        calls += [asyncio.ensure_future(few.call_tool("hold", {"name": f"few{n}"})) for n in "12"]
+        await eventually(lambda: app.isolation is not None and app.isolation.pools[0].waiting == 3)
+        # One came first, and its client has a process already; the other client has none.
+        for name, next_one in (("many1", "few1"), ("few1", "few2"), ("many2", "many3")):
+            (tmp_path / name).touch()
+            await eventually(lambda next_one=next_one: order()[-1] == next_one)  # type: ignore[misc]
+        (tmp_path / "few2").touch()
+        (tmp_path / "many3").touch()
+        await asyncio.gather(*calls)
+
+
+async def test_a_fork_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, server, fork = tmp_path / "full", os.getpid(), os.fork
+
+    def limited_fork() -> int:
+        if os.getpid() != server and full.exists():  # in the zygote, as at a limit of the system
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited_fork)
+    async with Client(make(ONE)) as client:
+        full.touch()
+        assert "SIGSEGV" in (await client.call_tool("segfault")).text
+        failed = await client.call_tool("add", {"a": 1, "b": 2})
+        reason = "its process could not be started: Resource temporarily unavailable"
+        assert failed.text == f"Tool `add` failed: {reason}"
+        full.unlink()
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
 async def test_an_isolated_process_that_ends_is_replaced() -> None:

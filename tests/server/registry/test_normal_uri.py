@@ -19,6 +19,10 @@ from mcpearl.server.registry.normal_uri import normal_uri
         ("a://100%", "a://100%"),
         ("a://%4%zz%%41", "a://%4%zz%A"),
         ("a://%+1% 1%_1", "a://%+1% 1%_1"),
+        ("a://%1%41", "a://%1%41"),
+        ("a://%%411", "a://%%411"),
+        ("a://%%41%41", "a://%A%41"),
+        ("a://%%41g", "a://%Ag"),
         ("", ""),
     ],
 )
@@ -31,3 +35,4 @@ def test_a_normal_form_means_the_same_and_is_ascii(uri: str) -> None:
     normal = normal_uri(uri)
     assert normal.isascii()
     assert unquote_to_bytes(normal) == unquote_to_bytes(uri)
+    assert normal_uri(normal) == normal

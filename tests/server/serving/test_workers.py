@@ -126,6 +126,27 @@ async def test_the_tree_of_the_parent_shows_the_workers(tmp_path: Path) -> None:
         await eventually(lambda: any(line.endswith(said) for line in lines()))
 
 
+async def test_changes_of_the_workers_are_followed_in_the_parent(tmp_path: Path) -> None:
+    async with crew(tmp_path, "--follow-tree") as running:
+        parent = running.process.pid
+        followed = tmp_path / "changes"
+
+        def changes(number: int) -> list[str]:
+            of = f"{parent} ('crew', 'workers', 'worker {number}') "
+            return [line.removeprefix(of) for line in lines() if line.startswith(of)]
+
+        def lines() -> list[str]:
+            return followed.read_text().splitlines() if followed.exists() else []
+
+        await eventually(lambda: all(changes(n) == ["running None"] for n in range(WORKERS)))
+        victim = min(running.workers, key=lambda each: each.pid)  # the first that was forked
+        victim.kill()
+        said = f"waiting process {victim.pid} was ended by SIGKILL"
+        await eventually(lambda: changes(0) == ["running None", said, "running None"])
+        # A worker follows its own tree; the iterator of the parent's loop is not in it.
+        assert {line.split()[0] for line in lines()} == {str(parent)}
+
+
 async def test_a_session_lives_in_one_worker_wherever_its_requests_land(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
         owners = set()

@@ -82,4 +82,13 @@ if __name__ == "__main__":
                 time.sleep(0.05)
 
         threading.Thread(target=show, daemon=True).start()
+    if "--follow-tree" in sys.argv:  # in a loop of its own: the parent has none
+        changes, followed = app.tree_changes(), Path(sys.argv[3]).with_name("changes")
+
+        async def follow() -> None:
+            async for change in changes:
+                with followed.open("a") as file:
+                    file.write(f"{os.getpid()} {change.path} {change.state} {change.error}\n")
+
+        threading.Thread(target=lambda: asyncio.run(follow()), daemon=True).start()
     app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True, **options)

@@ -44,6 +44,10 @@ class Forked(Protocol):
         """Note that the process exceeds a limit; it is being killed, unless this is `CROWDED`."""
         ...
 
+    def could_not_start(self, reason: str) -> None:
+        """Note that the system did not let the process start."""
+        ...
+
     def has_ended(self, status: int | None) -> None:
         """Note the wait status that the process ended with; None when it cannot be known."""
         ...
@@ -163,8 +167,12 @@ class Nursery:
                 self._processes[number].exceeds(Excess(value))
             return
         process = self._processes.pop(number, None)
-        if process is not None:
-            process.has_ended(value if op == Op.ENDED else None)
+        if process is None:
+            return
+        if op == Op.FAILED:
+            process.could_not_start(os.strerror(value))
+        else:
+            process.has_ended(value)
 
     def _expect_answer(self) -> None:
         self._owed += 1

@@ -9,6 +9,7 @@ does not support are an error there.
 import asyncio
 import logging
 import signal
+from collections.abc import Hashable
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
@@ -160,12 +161,22 @@ class ProcessPool:
 
     def _fill(self, process: Process) -> bool:
         """Hand a process the next call; False when it does not fit."""
-        job = self._waiting.take()
+        job = self._waiting.take(self._in_hand())
         assert job is not None
         if self._hand(process, job):
             return True
         self._waiting.put_first(job)
         return False
+
+    def _in_hand(self) -> dict[Hashable, int] | None:
+        """Return how many processes each peer has; None while calls are short, and turns are enough."""
+        if self._depth > 1 or self._waiting.peers < 2:
+            return None
+        found: dict[Hashable, int] = {}
+        for process in self._processes:
+            for job in process.jobs.values():
+                found[job.share] = found.get(job.share, 0) + 1
+        return found
 
     def _hand(self, process: Process, job: Job) -> bool:
         """Hand a call to a process; False when it does not fit."""

@@ -365,6 +365,11 @@ class Process:
         elif not self.jobs:
             self.retire()
 
+    def could_not_start(self, reason: str) -> None:
+        """Note that the system did not let it start, for want of processes or memory."""
+        self._unusable = f"could not be started: {reason}"
+        self.has_ended(None)
+
     def has_ended(self, status: int | None) -> None:
         """Note the wait status it ended with; fail its calls, and tell the pool."""
         self.over = True

@@ -32,5 +32,10 @@ class Upstreams:
         found = tuple(each.node() for each in self.values())
         return (Node(name="upstreams", state="running", children=found),) if found else ()
 
+    def kill(self, *path: str) -> bool:
+        """End a connection, or another part of an upstream, as if it had failed."""
+        upstream = self.get(path[1]) if path[0] == "upstreams" and len(path) in (2, 3) else None
+        return upstream is not None and upstream.kill(*path[2:])
+
     def __len__(self) -> int:
         return len(self.values())

@@ -49,8 +49,9 @@ class LimitedTool(ToolEntry):
                 raise over
         if self._bulkhead is None:
             return await super().call(raw, ctx)
+        peer = _peer_of(ctx)
         try:
-            await self._bulkhead.enter(_peer_of(ctx))
+            await self._bulkhead.enter(peer)
         except BulkheadFull as full:
             overload = Overloaded(str(full))
             ctx.core.refused("tool.concurrency", overload.message)
@@ -58,7 +59,7 @@ class LimitedTool(ToolEntry):
         try:
             return await super().call(raw, ctx)
         finally:
-            self._bulkhead.leave()
+            self._bulkhead.leave(peer)
 
 
 def _peer_of(ctx: Context) -> Hashable:

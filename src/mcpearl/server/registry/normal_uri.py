@@ -9,6 +9,7 @@ MAX_URI = 8192
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _HEX = frozenset(b"0123456789ABCDEFabcdef")
+_HEX_DIGITS = frozenset(b"%c" % digit for digit in _HEX)
 
 
 def normal_uri(uri: str) -> str:
@@ -29,12 +30,25 @@ def normal_uri(uri: str) -> str:
 def _respelled(uri: bytes) -> bytes:
     first, *rest = uri.split(b"%")
     parts = [first]
+    begun: bytes | None = None  # after a `%` that is not an escape: the digits so far, fewer than two
     for part in rest:
         digits = part[:2]
         if len(digits) < 2 or not _HEX.issuperset(digits):
             parts += (b"%", part)  # not an escape
-        elif (byte := int(digits, 16)) in _UNRESERVED:
-            parts += (b"%c" % byte, part[2:])
+            begun = part if _HEX.issuperset(part) else None
+            continue
+        byte, after = int(digits, 16), part[2:]
+        if byte in _UNRESERVED and not _completes(begun, byte, after):
+            parts += (b"%c" % byte, after)
+            begun = b"%c" % byte if begun == b"" and byte in _HEX and not after else None
         else:
-            parts += (b"%", digits.upper(), part[2:])
+            parts += (b"%", digits.upper(), after)
+            begun = None
     return b"".join(parts)
+
+
+def _completes(begun: bytes | None, byte: int, after: bytes) -> bool:
+    """Whether a byte would make an escape of a `%` that is none."""
+    if begun is None or byte not in _HEX:
+        return False
+    return bool(begun) or after[:1] in _HEX_DIGITS

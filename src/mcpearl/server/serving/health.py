@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcpearl.runtime.tree import Node
+from mcpearl.server.tree import DISPENSABLE
 from mcpearl.server.web import HealthCheck
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ class Health:
         late = self._server.lag.worst(_RECENTLY)
         if late > _LATE:
             found["loop"] = f"the event loop was held up for {late:.1f} s just now"
-        found.update(_failed(self._server.parts.root.tree()))
+        for part in self._server.parts.root.tree().children:
+            if part.name not in DISPENSABLE:
+                found.update(_failed(part))
         return found
 
     async def _stores(self) -> dict[str, str]:
@@ -118,12 +121,11 @@ class Health:
         return await answer if isinstance(answer, Awaitable) else answer
 
 
-def _failed(node: Node, path: str = "") -> dict[str, str]:
-    """Return the supervised parts that are down, with their last error."""
-    found: dict[str, str] = {}
-    for child in node.children:
-        name = f"{path}{child.name}"
-        if child.state in ("failed", "waiting"):
-            found[name] = child.last_error or str(child.state)
-        found.update(_failed(child, f"{name}/"))
-    return found
+def _failed(part: Node) -> dict[str, str]:
+    """Return the supervised parts that are down, this one or those below it, with their last error."""
+    parts = (((part.name,), part), *part.walk((part.name,)))
+    return {
+        "/".join(path): each.last_error or str(each.state)
+        for path, each in parts
+        if each.state in ("failed", "waiting")
+    }

@@ -93,7 +93,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         def work(number: int, ready: int, lifeline: int) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
-            server.parts.crew = None  # it has those of a server
+            server.parts.forked()
             siblings = Siblings(number, paths, restarts=crew.restarts(number))
             server.core.roster.names.serve("worker", siblings)
             server.web.number = number
@@ -108,7 +108,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         patience = server.core.grace + _MARGIN + http.drain_delay
         names = server.core.roster.names
         greeting = _greeting(server, http, port, count, console)
-        crew = Crew(count, work, patience, greeting, names)
+        crew = Crew(count, work, patience, greeting, names, server.parts.worker_changed)
         names.serve("worker", crew)
         server.parts.crew = crew.node
         try:
@@ -220,12 +220,13 @@ class _WorkerPlace(Struct):
     was_up: bool = False  # whether any process in this place has come up
     due: float | None = None  # when it is to be started again, while there is no process
     last_error: str | None = None  # how the last process ended
+    over: bool = False  # whether it ended with the server
 
     def node(self) -> Node:
         """Return its part of the tree."""
         return Node(
             name=f"worker {self.number}",
-            state="running" if self.pid else "waiting",
+            state="running" if self.pid else "ended" if self.over else "waiting",
             restarts=self.restarts,
             last_error=self.last_error,
             uptime=clock.monotonic() - self.began if self.pid else 0.0,
@@ -242,6 +243,7 @@ class Crew:
         patience: float,
         greeting: str = "workers are started",
         names: Names | None = None,
+        changed: Callable[[Node], None] | None = None,
     ) -> None:
         """Prepare the crew; `run` starts it.
 
@@ -251,12 +253,14 @@ class Crew:
             patience: Seconds the workers have to stop before they are killed.
             greeting: Logged when they are started.
             names: Told when a worker begins and ends.
+            changed: Called with the node of a worker that began or ended.
         """
         self._workers = [_WorkerPlace(number) for number in range(count)]
         self._work = work
         self._patience = patience
         self._greeting = greeting
         self._names = Names() if names is None else names
+        self._changed = changed
         self._lifeline = os.pipe()
         self._mask: set[signal.Signals] = set()
 
@@ -317,7 +321,7 @@ class Crew:
             self._be(worker, ready)
         os.close(ready)
         worker.pid, worker.began = pid, clock.monotonic()
-        self._names.changed("worker", worker.number, worker)
+        self._tell(worker, worker)
 
     def _be(self, worker: _WorkerPlace, ready: int) -> None:
         """Run as the forked worker. Never returns."""
@@ -364,7 +368,7 @@ class Crew:
             return
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         worker.last_error = f"process {pid} {_how(status)}"
-        self._names.changed("worker", worker.number, None)
+        self._tell(worker, None)
         worker.was_up = self._came_up(worker) or worker.was_up
         if not worker.was_up:
             raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
@@ -395,11 +399,18 @@ class Crew:
         while alive := [worker for worker in self._workers if worker.pid]:
             for worker in alive:
                 if _reaped(worker) is not None:
-                    worker.pid = 0
+                    worker.pid, worker.over = 0, True
+                    self._tell(worker, None)
             left = until - clock.monotonic()
             got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left, 0.1)))
             if left <= 0 or (got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT)):
                 self._signal(signal.SIGKILL)
+
+    def _tell(self, worker: _WorkerPlace, owner: _WorkerPlace | None) -> None:
+        """Tell followers of names, and of the tree, that a worker began or ended."""
+        self._names.changed("worker", worker.number, owner)
+        if self._changed is not None:
+            self._changed(worker.node())
 
     def _signal(self, number: int) -> None:
         for worker in self._workers:

@@ -19,6 +19,7 @@ from mcpearl.protocol.task_lifecycle import TERMINAL, TaskStep, following
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.runtime.eager import spawn
+from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Next
 from mcpearl.server.tasks.contents import TaskContents
@@ -82,6 +83,7 @@ class TaskEngine:
         store: Keeps the tasks.
         bounds: Bounds of running tasks and of what is stored of one.
         handler: Has the tools, and what they declare about tasks.
+        root: The tree of the server.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class TaskEngine:
         store: TaskStore,
         bounds: TaskBounds,
         handler: TaskTools,
+        root: Supervisor,
     ) -> None:
         self.core = core
         self.store = store
@@ -101,7 +104,7 @@ class TaskEngine:
         self.contents = TaskContents(core, bounds)
         self.endings = TaskEndings(core, bounds, self.contents)
         self.feed = TaskFeed(self)
-        self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name))
+        self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name), root)
         self.promotions = Promotions(self)
         self._handler = handler
         core.roster.names.serve("task", self.runs)
@@ -133,7 +136,7 @@ class TaskEngine:
                 self.heard, self.is_interested, self.missed_changes
             )
         if self.store.durable:
-            self.keeper.start()
+            await self.keeper.start()
 
     async def close(self) -> None:
         """Finish the running tasks or hand them over, and close the store."""
@@ -224,7 +227,8 @@ class TaskEngine:
         """Start the store of a server whose first tool with tasks was added while it runs."""
         if self._stop_watching is None:
             await self.start()
-        self.keeper.start()
+        if not self.keeper.tending:
+            await self.keeper.start()
 
     # Ending
 
@@ -308,7 +312,7 @@ class TaskEngine:
         if run is not None and not run.ended and run.is_behind(revision):
             self.beside(run.refresh())
         self._wake(id)
-        self.feed.changed(id)
+        self.feed.changed(id, revision)
 
     def missed_changes(self) -> None:
         """Read every task again that this process depends on: any of them may have changed."""

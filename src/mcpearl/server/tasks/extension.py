@@ -63,7 +63,6 @@ class TasksExtension(ServerExtension):
         self._bounds = bounds or TaskBounds()
         self._handler: TaskTools = Handler()
         self._uncount: Callable[[], None] | None = None
-        self._hide: Callable[[], None] | None = None  # from the tree
         self.engine: TaskEngine
 
     def attach(self, server: "Server") -> None:
@@ -74,7 +73,7 @@ class TasksExtension(ServerExtension):
         """
         self._handler = server.tools_known
         store = MemoryTaskStore() if server.task_store is None else server.task_store
-        self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
+        self.engine = TaskEngine(server.core, store, self._bounds, self._handler, server.parts.root)
         server.core.tasks = self.engine.feed
         server.core.outlives = self._outlives
         self._count(server)
@@ -106,7 +105,6 @@ class TasksExtension(ServerExtension):
             server: The server.
         """
         self._count(server)
-        self._hide = server.parts.show(self.engine.keeper.nodes)
         await self.engine.start()
 
     async def close(self) -> None:
@@ -114,9 +112,6 @@ class TasksExtension(ServerExtension):
         if self._uncount is not None:
             self._uncount()
             self._uncount = None
-        if self._hide is not None:
-            self._hide()
-            self._hide = None
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:

@@ -27,6 +27,7 @@ class TaskFeed:
         self._owners: dict[str, Identity] = {}
         self._reading: set[str] = set()  # tasks that are being read for their listeners
         self._again: set[str] = set()  # of these, those that changed meanwhile
+        self._told: dict[str, int] = {}  # the revisions that the listeners know
 
     def __bool__(self) -> bool:
         return bool(self._followers)
@@ -63,10 +64,16 @@ class TaskFeed:
     def _forget(self, id: str) -> None:
         del self._followers[id]
         del self._owners[id]
+        self._told.pop(id, None)
 
-    def changed(self, id: str) -> None:
-        """Notify the listeners of a task."""
-        if id not in self._followers:
+    def changed(self, id: str, revision: int = 0) -> None:
+        """Notify the listeners of a task.
+
+        Args:
+            id: The task.
+            revision: Its revision, which the listeners may know already; 0 to notify them in any case.
+        """
+        if id not in self._followers or 0 < revision <= self._told.get(id, 0):
             return
         if id in self._reading:
             self._again.add(id)
@@ -88,6 +95,8 @@ class TaskFeed:
                     record, engine.contents.journal_of(record), engine.contents.content_of(record)
                 )
                 announcement = Announcement("notifications/tasks", params)
+                if id in self._followers:
+                    self._told[id] = record.revision
                 for subscriber in list(self._followers.get(id, ())):
                     subscriber.deliver(announcement)
                 if id not in self._again:

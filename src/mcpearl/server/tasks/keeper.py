@@ -8,7 +8,7 @@ Any other task fails, with an error that says that the tool may have run.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
+from mcpearl.runtime.child import Child
+from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.runtime.tree import Node
 from mcpearl.server.context import Context
 from mcpearl.server.tasks.journal import as_running, pack_request, unpack_request
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.tasks")
 _AT_ONCE = 100  # tasks taken up in one go
+_LEASES = "leases of tasks"  # in the tree
 
 
 class TaskKeeper:
@@ -40,43 +43,33 @@ class TaskKeeper:
     Args:
         engine: The tasks of this process.
         options_of: Returns what a tool declares about tasks; None if it no longer runs as one.
+        root: The tree of the server, in which it renews leases.
     """
 
-    def __init__(self, engine: "TaskEngine", options_of: "Callable[[str], Tasks | None]") -> None:
+    def __init__(
+        self,
+        engine: "TaskEngine",
+        options_of: "Callable[[str], Tasks | None]",
+        root: Supervisor,
+    ) -> None:
         self._engine = engine
         self._options_of = options_of
-        self._tending: asyncio.Task[None] | None = None
-        self._failures = 0
-        self._last_error: str | None = None
+        self._root = root
+        self.tending = False
+        """Whether leases are renewed."""
         self._closing = False
 
-    def nodes(self) -> tuple[Node, ...]:
-        """Return its part of the tree, while it renews leases."""
-        if self._tending is None:
-            return ()
-        failures, last = self._failures, self._last_error
-        return (Node(name="leases of tasks", state="running", restarts=failures, last_error=last),)
-
-    def start(self) -> None:
+    async def start(self) -> None:
         """Renew leases from now on; further calls do nothing."""
-        if self._tending is None:
-            self._tending = asyncio.get_running_loop().create_task(self._tend_forever())
-
-    async def _tend_forever(self) -> None:
-        while True:
-            try:
-                await self.tend()
-            except StoreUnavailable as error:
-                self._failed(error)
-                logger.error("leases of tasks could not be renewed: %s", error)
-            except Exception as error:
-                self._failed(error)
-                logger.error("tending to tasks failed", exc_info=error)
-            await asyncio.sleep(self._engine.bounds.lease / 3)
-
-    def _failed(self, error: Exception) -> None:
-        self._failures += 1
-        self._last_error = f"{type(error).__name__}: {error}"
+        if self.tending:
+            return
+        self.tending, self._closing = True, False
+        leases = RenewedLeases(self.tend, self._engine.bounds.lease)
+        try:
+            await self._root.add(Child(_LEASES, leases))
+        except BaseException:
+            self.tending = False
+            raise
 
     async def tend(self) -> None:
         """Renew the leases of this process, then take up tasks without a worker."""
@@ -197,9 +190,9 @@ class TaskKeeper:
         ]
         if busy and grace > 0:
             await asyncio.wait(busy, timeout=grace)
-        if self._tending is not None:
-            self._tending.cancel()
-            self._tending = None
+        if self.tending:
+            self.tending = False
+            await self._root.remove(_LEASES)
         for run in list(engine.runs.values()):
             try:
                 await self._leave(run, begun=run not in queued)
@@ -223,6 +216,45 @@ class TaskKeeper:
         latest = await engine.store.get(record.id, record.owner)
         if latest is not None and latest.fence == run.fence:
             await self._fail(latest, "The server was stopped while the tool ran; it may have run")
+
+
+class RenewedLeases:
+    """Tends to the tasks of a process again and again: a child of the server's tree.
+
+    A look that fails is not the last one; the store may be away.
+
+    Args:
+        tend: One look.
+        lease: Seconds that a lease lasts.
+    """
+
+    def __init__(self, tend: Callable[[], Awaitable[None]], lease: float) -> None:
+        self._tend = tend
+        self._lease = lease
+        self._failures = 0
+        self._last_error: str | None = None
+
+    def tree(self) -> Node:
+        """Return it as a node; each failed look counts as a restart."""
+        failures, last = self._failures, self._last_error
+        return Node(name=_LEASES, state="running", restarts=failures, last_error=last)
+
+    async def __call__(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self._tend()
+            except StoreUnavailable as error:
+                self._failed(error)
+                logger.error("leases of tasks could not be renewed: %s", error)
+            except Exception as error:
+                self._failed(error)
+                logger.error("tending to tasks failed", exc_info=error)
+            await asyncio.sleep(self._lease / 3)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        self._last_error = f"{type(error).__name__}: {error}"
 
 
 class NoClient:

@@ -28,11 +28,16 @@ class Response:
 
 
 class Probe:
-    """A connection."""
+    """A connection.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        port: Where to.
+        source: The address of this machine that it comes from.
+    """
+
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
         self._address = f"127.0.0.1:{port}"
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

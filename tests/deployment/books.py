@@ -178,6 +178,7 @@ class Books:
         return {
             "calls": len(self.outcomes),
             "by kind of client": self.by_kind(),
+            "outcomes by kind": self._outcomes_by_kind(),
             "sessions begun": dict(self.ledger.sessions),
             "acknowledged answers": len(self.ledger.acknowledged),
             "outcomes": dict(ends),
@@ -187,6 +188,13 @@ class Books:
             "a machine was cut off": self.cuts,
             "errors": sorted({each for each in self.outcomes.values() if ":" in each})[:8],
         }
+
+    def _outcomes_by_kind(self) -> dict[str, dict[str, int]]:
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for key, outcome in self.outcomes.items():
+            kind = self.kinds[key.rpartition("-")[0]]
+            found[kind.name][outcome.partition(":")[0]] += 1
+        return {kind: dict(ends) for kind, ends in found.items()}
 
 
 def _began_again(phases: list[str]) -> bool:

@@ -58,6 +58,8 @@ class Caller:
                 outcome = "failed" if result.is_error else "answered"
             except (MCPError, TimeoutError) as error:
                 outcome = f"refused: {error}"
+                if isinstance(error, MCPError) and error.error.code == types.CONNECTION_CLOSED:
+                    return  # it would refuse every call from now on
             finally:
                 self._print(key, tool, outcome)
             await asyncio.sleep(0.02)

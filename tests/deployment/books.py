@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.deployment.round_robin import Passed
 
-SECONDS_PER_ONE = 20
+SECONDS_PER_ONE = 60
 """A kind of client does each thing at least once in so many seconds."""
 OPENED = "opened"
 """What stands among the phases of a client once its session is open."""

@@ -31,7 +31,7 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help conformance-store
+.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help conformance-store wires-store
 
 help:
 	@echo "make run    serve the demo server"
@@ -39,6 +39,7 @@ help:
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make conformance-store  run the suite against three servers that share a store (STORE=valkey)"
+	@echo "make wires-store  run the tests of HTTP with three processes that share a store"
 	@echo "make conformance-gateway   run the suite through a bridge, both eras on both sides; 6 minutes"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
@@ -110,6 +111,10 @@ conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 conformance-store: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py --store $(or $(STORE),redis)
 
+# The servers of these tests are processes, forked from the test: so it runs alone, and not beside others.
+wires-store: $(VENV)/.test
+	MCPEARL_TESTS_FORK=1 $(BIN)/python -m pytest -p no:xdist tests/transports/test_suite.py tests/transports/http_server
+
 conformance-gateway: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py --through all --wire http --wire stdio
 
@@ -132,7 +137,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "the documentation is at docs/_build/html/index.html"
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python -m bench
 
 $(VENV)/bin/python:

@@ -28,7 +28,12 @@ class Response:
 
 
 class Probe:
-    """A connection, from an address of this machine."""
+    """A connection.
+
+    Args:
+        port: Where to.
+        source: The address of this machine that it comes from.
+    """
 
     def __init__(self, port: int, source: str = "127.0.0.1") -> None:
         self._address = f"127.0.0.1:{port}"

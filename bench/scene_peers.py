@@ -1,10 +1,18 @@
-"""The scene of `tests.deployment.scene` on other servers: four processes, no stickiness, a killer.
+"""The scene of `tests.deployment.scene` on other servers, reported beside mcpearl's.
 
-    python -m bench.scene_peers --seconds 15
+    python -m bench.scene_peers --seconds 60
 
-Every process has sessions of its own there, so this reports what such a balancer does to them, beside
-mcpearl with a store. Clients are ours; a call is `add`. Every second, once all processes listen, one of
-them is killed and started again.
+The clients are the same (ours in three versions, both TypeScript SDKs, the official Python SDK), and so
+are the tools, the balancer, and a kill every second. What differs, because the other servers have nothing
+that it could be the same with:
+
+- There is no store to share, so none is restarted or stopped.
+- A machine is two processes with a port each, which the scene starts again; there is no parent.
+- A killed process is followed by the next kill only when all processes listen: they start slowly.
+- No tool is a task.
+- Our clients that lose their session begin another one, or they would stop at the first request. A call
+  is given up after ten seconds, since an answer that landed at the wrong process is waited for in vain.
+- Nothing is asserted: the books are reported, with the faults that the scene would have failed for.
 """
 
 import argparse
@@ -12,110 +20,139 @@ import asyncio
 import json
 import signal
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+from tests.deployment import strangers
+from tests.deployment.books import Books, ServerNotes
 from tests.deployment.round_robin import balancing
+from tests.deployment.scene import KINDS, Visitor
+from tests.deployment.scene import play as play_ours
 from tests.ports import free_port
-from tests.redis_server import running
 
 from bench.environments import clean_environ
-from bench.http_server import http_command
-from bench.peers import FASTMCP, MCP, MCPEARL, Peer
-from mcpearl import Client, McpearlError
-from mcpearl.protocol.errors import ConnectionLost
+from bench.peers import FASTMCP, MCP, Peer, command
+from bench.progress import say
+from mcpearl import McpearlError
 
-PROCESSES, CLIENTS = 4, 4
+MACHINES, PROCESSES, CLIENTS = 2, 2, 8
+PATIENCE = 10.0  # seconds a call is waited for
+START = 60.0  # seconds a process has to start
 
 
-class Machine:
+class PeerProcess:
     """One process, which is started again when it was killed."""
 
-    def __init__(self, command: list[str], added: dict[str, str]) -> None:
+    def __init__(self, command: list[str], log: Path) -> None:
         self.port = free_port()
-        self._command = [*command, str(self.port)]
-        self._environ = clean_environ() | added
+        self._command = [*command, str(self.port), str(log)]
         self.start()
 
     def start(self) -> None:
         """Start it; it listens some time later."""
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            self._command, env=self._environ, stdin=quiet, stdout=quiet, stderr=quiet
+            self._command, env=clean_environ(), stdin=quiet, stdout=quiet, stderr=quiet
         )
 
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
+    def kill(self) -> int:
+        """Kill it with SIGKILL; return which it was."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        return self._process.pid
 
     async def listens(self) -> None:
         """Wait until it accepts connections."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START
         while time.monotonic() < deadline:
             with suppress(OSError):
                 _, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 writer.close()
                 return
             await asyncio.sleep(0.05)
+        raise TimeoutError("a process did not start")
 
 
-async def use(url: str, until: float, outcomes: Counter[str]) -> None:
-    """Call in a session of 2025-11-25 until time is up; a client that is lost is replaced."""
+async def _visit(visitor: Visitor, url: str, until: float, counts: Counter[str]) -> None:
+    """Call until time is up; a client that is lost is replaced."""
+    number = 1
+
+    def noticed(notice: Any) -> None:
+        counts["updates heard"] += notice.method == "notifications/resources/updated"
+
     while time.monotonic() < until:
         try:
-            async with asyncio.timeout(30), Client(url, protocol="2025-11-25") as client:
-                outcomes["clients that connected"] += 1
-                while time.monotonic() < until:
-                    try:
-                        await client.call_tool("add", {"a": 1, "b": 2}, timeout=5.0)
-                        outcomes["answered"] += 1
-                    except ConnectionLost as error:
-                        # It was under way in the process that was killed, and is not repeated.
-                        outcomes["may have run" if error.maybe_executed else "not run"] += 1
-                    except McpearlError:
-                        outcomes["failed"] += 1
-                    await asyncio.sleep(0.02)
+            async with visitor.client(url, on_notification=noticed, connect_timeout=5) as client:
+                counts["our clients that connected"] += 1
+                try:
+                    await client.subscribe("state://a")
+                    counts["subscriptions"] += 1
+                except McpearlError:
+                    counts["subscriptions refused"] += 1
+                number = await visitor.use(client, until, number)
         except (McpearlError, TimeoutError):
-            outcomes["clients that were lost or did not connect"] += 1
+            counts["our clients that were lost"] += 1
             await asyncio.sleep(0.1)
 
 
-async def play(peer: Peer, seconds: float, added: dict[str, str]) -> dict[str, int]:
+async def _kill(processes: list[PeerProcess], books: Books, until: float) -> None:
+    while time.monotonic() < until:
+        await asyncio.sleep(1.0)
+        await asyncio.gather(*(process.listens() for process in processes))
+        chosen = processes[books.kills % len(processes)]
+        books.killed.add(chosen.kill())
+        chosen.start()
+        books.kills += 1
+
+
+async def play(peer: Peer, seconds: float) -> dict[str, Any]:
     """Play the scene on the servers of one peer."""
-    machines = [Machine(http_command(peer), added) for _ in range(PROCESSES)]
-    outcomes: Counter[str] = Counter()
-    try:
-        for machine in machines:
-            await machine.listens()
-        async with balancing([machine.port for machine in machines]) as balancer:
-            url = f"http://127.0.0.1:{balancer.port}/mcp"
-            until = time.monotonic() + seconds
-            users = [asyncio.create_task(use(url, until, outcomes)) for _ in range(CLIENTS)]
-            turn = 0
-            while time.monotonic() < until:
-                await asyncio.sleep(1.0)
-                await asyncio.gather(*(machine.listens() for machine in machines))
-                machines[turn % PROCESSES].kill()
-                machines[turn % PROCESSES].start()
-                turn += 1
-            await asyncio.gather(*users)
-    finally:
-        for machine in machines:
-            machine.kill()
-    return dict(outcomes)
+    books, counts = Books(), Counter[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ran"
+        log.touch()
+        count = MACHINES * PROCESSES
+        processes = [PeerProcess(command(peer, "scene"), log) for _ in range(count)]
+        try:
+            await asyncio.gather(*(process.listens() for process in processes))
+            ports = [process.port for process in processes]
+            async with balancing(ports, watch=books.ledger.note) as balancer:
+                url = f"http://127.0.0.1:{balancer.port}/mcp"
+                until = time.monotonic() + seconds
+                visitors = [
+                    Visitor(books, f"client{n}", KINDS[n % len(KINDS)], PATIENCE)
+                    for n in range(CLIENTS)
+                ]
+                ours = [_visit(visitor, url, until, counts) for visitor in visitors]
+                others = [
+                    strangers.visit(each, url, seconds, books) for each in strangers.STRANGERS
+                ]
+                ended = await asyncio.gather(
+                    _kill(processes, books, until), *ours, *others, return_exceptions=True
+                )
+        finally:
+            for process in processes:
+                process.kill()
+        faults = books.faults(ServerNotes(log.read_text()))
+    faults += [str(each).splitlines()[0] for each in ended if isinstance(each, BaseException)]
+    return {**books.figures(), **counts, "faults": faults}
 
 
 def main() -> None:
-    """Play it on every peer, and print the outcomes."""
+    """Play it on every peer, and print the books."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     seconds = parser.parse_args().seconds
-    with running("redis") as store:
-        for peer, added in ((MCPEARL, {"MCPEARL_STORE": store.url}), (MCP, {}), (FASTMCP, {})):
-            figures = asyncio.run(play(peer, seconds, added))
-            print(peer.title, json.dumps(figures, indent=2))
+    say("scene: mcpearl")
+    figures = asyncio.run(play_ours("redis", seconds, CLIENTS, strangers=True))
+    print("mcpearl", json.dumps(figures, indent=2))
+    for peer in (MCP, FASTMCP):
+        say(f"scene: {peer.title}")
+        print(peer.title, json.dumps(asyncio.run(play(peer, seconds)), indent=2))
 
 
 if __name__ == "__main__":

@@ -66,12 +66,13 @@ def session_kilobytes(peer: Peer, count: int) -> float:
 
 # Streams
 
-Opened = Callable[[HttpServer, int], AbstractContextManager[tuple["Streams", int]]]
 
-
-def _address(number: int) -> str:
-    """Return an address of a client. They have many, since what one client may hold is bounded."""
+def _source(number: int) -> str:
+    """What one client may hold is bounded: they come from as many addresses as clients would."""
     return f"127.0.0.{2 + number % ADDRESSES}"
+
+
+Opened = Callable[[HttpServer, int], AbstractContextManager[tuple["Streams", int]]]
 
 
 class Streams:
@@ -84,9 +85,9 @@ class Streams:
 
     def open(self, request: Request, method: str) -> None:
         """Send a request whose response does not end, and wait for it to begin."""
-        source = (_address(len(self._sockets)), 0)
+        source = _source(len(self._sockets))
         connection = socket.create_connection(
-            ("127.0.0.1", self._server.port), PATIENCE_SECONDS, source
+            ("127.0.0.1", self._server.port), PATIENCE_SECONDS, (source, 0)
         )
         self._sockets.append(connection)
         connection.sendall(request.encode(f"127.0.0.1:{self._server.port}", method))
@@ -129,7 +130,7 @@ def get_streams(server: HttpServer, count: int) -> Iterator[tuple[Streams, int]]
     """Sessions of 2025-11-25 that subscribe to the note, each with its standing stream."""
     sessions = []
     for number in range(ADDRESSES):
-        with Probe(server.port, _address(number)) as probe:
+        with Probe(server.port, _source(number)) as probe:
             for _ in range(number, count, ADDRESSES):
                 session = begin(probe)
                 probe.ask(messages.in_session(session, "resources/subscribe", {"uri": NOTE}, 1))

@@ -5,9 +5,10 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import cycle
+from typing import NamedTuple
 
 _LIMIT = 64 * 1024
 _PATIENCE = 2.0  # seconds to reach a server
@@ -16,10 +17,30 @@ Place = tuple[str, int]
 """Host and port."""
 
 
-class RoundRobin:
-    """Passes HTTP requests on, in turn."""
+class Passed(NamedTuple):
+    """A request that was passed on, and the head of its response."""
 
-    def __init__(self, places: list[Place]) -> None:
+    method: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    status: int
+    answered: dict[bytes, bytes]
+    """The headers of the response."""
+
+
+Watch = Callable[[Passed], None]
+
+
+class RoundRobin:
+    """Passes HTTP requests on, in turn.
+
+    Args:
+        places: Where.
+        watch: Called with every request, once its response begins.
+    """
+
+    def __init__(self, places: list[Place], watch: Watch | None = None) -> None:
+        self._watch = watch
         self._count = len(places)
         self._places = cycle(places)
         self.passed = 0
@@ -39,19 +60,18 @@ class RoundRobin:
         sizes = [int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")]
         body = await reader.readexactly(sizes[0]) if sizes else b""
         self.passed += 1
-        if first.startswith(b"DELETE "):
-            named = (line.partition(b":") for line in lines)
-            ids = [value for name, _, value in named if name.lower() == b"mcp-session-id"]
-            self.ended += [id.strip().decode() for id in ids]
+        method, headers = first.partition(b" ")[0], _headers(lines)
+        if method == b"DELETE" and b"mcp-session-id" in headers:
+            self.ended.append(headers[b"mcp-session-id"].decode())
         far_reader, far = await self._next()
         try:
             far.write(b"\r\n".join([first, *kept, b"connection: close", b"", body]))
             gone = asyncio.create_task(reader.read(1))  # a client that hangs up
-            copying = asyncio.create_task(self._copy(far_reader, writer))
+            copying = asyncio.create_task(self._copy(far_reader, writer, (method, headers, body)))
             await asyncio.wait([gone, copying], return_when=asyncio.FIRST_COMPLETED)
             for task in (gone, copying):
                 task.cancel()
-            await asyncio.wait([gone, copying])
+            await asyncio.gather(gone, copying, return_exceptions=True)  # a server that was killed
         finally:
             far.close()
 
@@ -66,17 +86,34 @@ class RoundRobin:
         async with asyncio.timeout(_PATIENCE):
             return await asyncio.open_connection(*next(self._places))
 
-    async def _copy(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(
+        self,
+        far: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        request: tuple[bytes, dict[bytes, bytes], bytes],
+    ) -> None:
+        head = await far.readuntil(b"\r\n\r\n")
+        if self._watch is not None:
+            first, *lines = head[:-4].split(b"\r\n")
+            self._watch(Passed(*request, int(first.split()[1]), _headers(lines)))
+        writer.write(head)
         while data := await far.read(_LIMIT):
             writer.write(data)
             await writer.drain()
 
 
+def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
+    named = (line.partition(b":") for line in lines)
+    return {name.strip().lower(): value.strip() for name, _, value in named}
+
+
 @asynccontextmanager
-async def balancing(places: Sequence[int | Place], port: int = 0) -> AsyncIterator[RoundRobin]:
+async def balancing(
+    places: Sequence[int | Place], port: int = 0, watch: Watch | None = None
+) -> AsyncIterator[RoundRobin]:
     """Listen on a port, and pass on to these places; a number is a port of this machine."""
     balancer = RoundRobin(
-        [("127.0.0.1", place) if isinstance(place, int) else place for place in places]
+        [("127.0.0.1", place) if isinstance(place, int) else place for place in places], watch
     )
     server = await asyncio.start_server(balancer._serve, "127.0.0.1", port)
     balancer.port = server.sockets[0].getsockname()[1]

@@ -1,12 +1,16 @@
 """The scene: two machines with two workers each, one store, a balancer without stickiness, and a killer.
 
-Clients call tools that note that they ran, ask back, sample, report progress and become tasks, and follow
-a resource, while a worker is killed every second, and the store is restarted and then stands still, once
-each. At the end the books are balanced:
+Clients call tools that note that they ran, ask back, sample, report progress, send the client away and
+become tasks, and follow a resource, while a worker is killed every second, and the store is restarted and
+then stands still, once each. At the end the books are balanced (`tests.deployment.books`):
 
-- every call had one outcome, and none ran twice; a call that was answered did run;
+- every call had one outcome, and none ran twice; a call that was answered did run, with all its progress;
+- an answer to a question that was acknowledged reached the tool that asked, unless its worker was killed,
+  and no tool got the answer to another question;
 - a subscriber heard of the last change;
 - no client lost its session;
+- every kind of client had calls of every tool answered, answered questions, heard progress and came back
+  to streams, as often as the length of the scene allows to ask;
 - every key in the store expires, and nothing is left there of a session that was ended;
 - with `kept`, all is waited for: at the end the store has the keys of the deployment and the notes of
   changed tasks, which are documented to stay for a year and an hour, and nothing else.
@@ -25,58 +29,49 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
-import redis.asyncio
 
 from mcpearl import Client, McpError
 from mcpearl.protocol.errors import ConnectionLost, RequestTimeout
-from mcpearl.stores.redis_sessions import digest_of
+from mcpearl.types.base import Implementation
 from mcpearl.types.content import TextContent
 from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.sampling import CreateMessageResult
+from tests.deployment import strangers as other_sdks
+from tests.deployment.books import OPENED, Books, Kind, ServerNotes
+from tests.deployment.leftovers import left, left_at_last
 from tests.deployment.namespaces import Cabled, are_possible, enter
-from tests.deployment.round_robin import balancing
-from tests.interop.peers import HERE, NODE
+from tests.deployment.round_robin import Place, balancing
 from tests.ports import free_port
 from tests.redis_server import RedisServer, running
 
 SERVER = Path(__file__).with_name("scene_server.py")
 WORKERS = 2
-TOOLS = ("record", "record", "record", "count", "ask", "sample", "job")
+CALLED = (*other_sdks.TOOLS, "job")
+KINDS = (
+    Kind("mcpearl 2025-11-25", CALLED, True),
+    Kind("mcpearl 2025-06-18", other_sdks.TOOLS, False),  # it has no tasks, and no way to come back
+    Kind("mcpearl 2025-11-25", CALLED, True),
+    Kind("mcpearl 2026-07-28", CALLED, False),
+)
 FROZEN = 7.0  # seconds the store stands still: longer than the server waits for a reply
 KEPT = 120
 """Seconds after which what is not used expires in a scene that is waited for."""
 EXPIRING = 90.0  # seconds beyond that: a task is kept a minute longer than its time
-STAY = ("keys", "tasks:changes")
-"""What is documented to stay: the agreed keys, and the notes of tasks that changed."""
-OPENED = "opened"
-"""What stands among the phases of a client once its session is open."""
 PATIENCE = 60.0  # seconds: a task of a dead worker waits for its lease, and perhaps for the store
 
 
-def _typescript(sdk: str, mode: str) -> Callable[[str, str, float], list[str]]:
-    program = str(HERE / "node" / "scene_client.mjs")
-    return lambda url, name, seconds: [NODE, program, sdk, mode, url, name, str(seconds)]
+class Killable(Protocol):
+    """A machine of a scene, as far as the killer knows it."""
 
-
-def _official(mode: str) -> Callable[[str, str, float], list[str]]:
-    program = str(Path(__file__).with_name("official_client.py"))
-    return lambda url, name, seconds: [sys.executable, program, url, name, str(seconds), mode]
-
-
-STRANGERS = {
-    "typescript1": _typescript("v1", "legacy"),
-    "typescript2": _typescript("v2", "legacy"),
-    "typescript2modern": _typescript("v2", "2026-07-28"),
-    "official": _official("legacy"),
-    "officialmodern": _official("2026-07-28"),
-}
+    def kill_one(self) -> int | None:
+        """Kill a worker; return its process, or None if none could be spared."""
+        ...
 
 
 class Machine:
@@ -111,13 +106,14 @@ class Machine:
                 await asyncio.sleep(0.05)
         raise AssertionError("a machine did not come up")
 
-    def kill_one(self) -> bool:
+    def kill_one(self) -> int | None:
         """Kill a worker, if there is one beside another."""
         workers = self.workers
         if len(workers) < WORKERS:
-            return False
-        os.kill(random.choice(workers).pid, signal.SIGKILL)
-        return True
+            return None
+        chosen = random.choice(workers).pid
+        os.kill(chosen, signal.SIGKILL)
+        return chosen
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -127,79 +123,93 @@ class Machine:
             self.cabled.close()
 
 
-class Books:
-    """What was done, and how it ended."""
+class Visitor:
+    """One of our clients: it calls tools one after the other, and follows a resource.
 
-    def __init__(self) -> None:
-        self.outcomes: dict[str, str] = {}
-        self.kinds: Counter[str] = Counter()
-        self.phases: dict[str, list[str]] = {}
-        self.heard: dict[str, list[float]] = {}
-        self.touched = 0.0
-        self.kills = 0
-        self.restarts = 0
-        self.stops = 0
-        self.cuts = 0
+    Args:
+        books: Where it notes what happens.
+        name: What it is called.
+        kind: What it can do; the last word of its name is the version it speaks.
+        patience: Seconds it waits for an answer.
+    """
 
-    def close(self, key: str, outcome: str) -> None:
-        assert key not in self.outcomes, f"{key} had two outcomes"
-        self.outcomes[key] = outcome
-        self.kinds[outcome.partition(":")[0]] += 1
+    def __init__(self, books: Books, name: str, kind: Kind, patience: float = PATIENCE) -> None:
+        self._books = books
+        self._patience = patience
+        self.name = name
+        self.kind = kind
+        books.kinds[name] = kind
 
-    def silent(self) -> list[str]:
-        """Return the clients that have not heard of the last change."""
-        return [name for name, heard in self.heard.items() if not heard or heard[-1] < self.touched]
+    async def agree(self, params: Any, *_: Any) -> ElicitResult:
+        """Answer a question with the key it ends with."""
+        self._books.asked[self.name] += 1
+        return ElicitResult(action="accept", content={"a": params.message.split()[-1]})
 
+    async def sample(self, params: Any, *_: Any) -> CreateMessageResult:
+        """Answer for a model, with the key the question ends with."""
+        self._books.asked[self.name] += 1
+        said = TextContent(text=params.messages[0].content.text.split()[-1])
+        return CreateMessageResult(role="assistant", content=said, model="parrot-1")
 
-async def agree(params: Any, *_: Any) -> ElicitResult:
-    return ElicitResult(action="accept", content={"a": "b"})
+    def client(self, url: str, **options: Any) -> Client:
+        """Return a client that answers questions."""
+        return Client(
+            url,
+            protocol=self.kind.name.split()[-1],
+            info=Implementation(name=self.name, version="1"),
+            elicitation=self.agree,
+            sampling=self.sample,
+            keepalive=None,
+            **options,
+        )
 
+    @asynccontextmanager
+    async def subscribed(self, url: str) -> AsyncIterator[Client]:
+        """Connect, and follow the resource."""
+        phases = self._books.phases[self.name] = []
+        heard = self._books.heard[self.name] = []
 
-async def say_yes(params: Any, *_: Any) -> CreateMessageResult:
-    return CreateMessageResult(role="assistant", content=TextContent(text="Yes."), model="parrot-1")
+        def noticed(notice: Any) -> None:
+            if notice.method == "notifications/resources/updated":
+                heard.append(time.monotonic())
 
+        client = self.client(
+            url, on_state=lambda phase: phases.append(phase.name), on_notification=noticed
+        )
+        async with client:
+            await surely(lambda: client.subscribe("state://a"))
+            phases.append(OPENED)  # until then, a kill that hits `initialized` makes it begin again
+            yield client
 
-async def use(client: Client, books: Books, name: str, until: float) -> None:
-    """Call tools one after the other."""
-    number = 0
-    tools = TOOLS if client.protocol_version != "2025-06-18" else TOOLS[:-1]  # it has no tasks
-    while time.monotonic() < until:
-        number += 1
-        tool, key = random.choice(tools), f"{name}-{number}"
+    async def use(self, client: Client, until: float, first: int = 1) -> int:
+        """Call tools one after the other until time is up; return the number of the next call."""
+        number = first
+        tools = self.kind.tools
+        while time.monotonic() < until:
+            await self._call(client, tools[number % len(tools)], f"{self.name}-{number}")
+            number += 1
+            await asyncio.sleep(random.uniform(0.0, 0.05))
+        return number
+
+    async def _call(self, client: Client, tool: str, key: str) -> None:
+        progress: list[float] = []
+        outcome = "lost: the client ended"
         try:
-            result = await client.call_tool(tool, {"key": key}, timeout=PATIENCE)
-            books.close(key, "failed" if result.is_error else "answered")
+            result = await client.call_tool(
+                tool,
+                {"key": key},
+                timeout=self._patience,
+                on_progress=lambda told: progress.append(told.progress),
+            )
+            outcome = "failed" if result.is_error else "answered"
         except ConnectionLost as error:
-            books.close(key, f"{'may have run' if error.maybe_executed else 'not run'}: {error}")
+            outcome = f"{'may have run' if error.maybe_executed else 'not run'}: {error}"
         except RequestTimeout as error:
-            books.close(key, f"timeout: {error}")
+            outcome = f"timeout: {error}"
         except McpError as error:
-            books.close(key, f"refused: {error}")
-        await asyncio.sleep(random.uniform(0.0, 0.05))
-
-
-@asynccontextmanager
-async def a_client(url: str, books: Books, name: str, protocol: str) -> AsyncIterator[Client]:
-    phases = books.phases[name] = []
-    heard = books.heard[name] = []
-
-    def noticed(notice: Any) -> None:
-        if notice.method == "notifications/resources/updated":
-            heard.append(time.monotonic())
-
-    client = Client(
-        url,
-        protocol=protocol,
-        elicitation=agree,
-        sampling=say_yes,
-        on_state=lambda phase: phases.append(phase.name),
-        on_notification=noticed,
-        keepalive=None,
-    )
-    async with client:
-        await surely(lambda: client.subscribe("state://a"))
-        phases.append(OPENED)  # until then, a kill that hits `initialized` makes it begin again
-        yield client
+            outcome = f"refused: {error}"
+        finally:
+            self._books.close(self.name, key, tool, outcome, progress)
 
 
 async def surely(step: Callable[[], Awaitable[Any]]) -> None:
@@ -212,11 +222,15 @@ async def surely(step: Callable[[], Awaitable[Any]]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def kill(machines: list[Machine], books: Books, until: float, every: float) -> None:
+async def kill(machines: list[Killable], books: Books, until: float, every: float) -> None:
+    """Kill a worker of each machine in turn."""
     turn = 0
     while time.monotonic() < until:
         await asyncio.sleep(every)
-        books.kills += machines[turn % len(machines)].kill_one()
+        killed = machines[turn % len(machines)].kill_one()
+        if killed is not None:
+            books.kills += 1
+            books.killed.add(killed)
         turn += 1
 
 
@@ -287,70 +301,54 @@ async def play(
         ]
         try:
             await asyncio.gather(*(machine.up() for machine in machines))
-            async with balancing([machine.place for machine in machines]) as balancer:
-                acting = _act(store, machines, balancer.port, books, seconds, clients, every)
+            places: list[Place] = [machine.place for machine in machines]
+            async with balancing(places, watch=books.ledger.note) as balancer:
                 url = f"http://127.0.0.1:{balancer.port}/mcp"
-                others = [
-                    _watch(stranger(url, name, seconds), books)
-                    for name, stranger in (STRANGERS.items() if strangers else ())
+                visits = [
+                    other_sdks.visit(each, url, seconds, books)
+                    for each in (other_sdks.STRANGERS if strangers else ())
                 ]
-                await asyncio.gather(acting, *others)
-            figures = _balance(books, log.read_text())
-            figures["requests"] = balancer.passed
+                acting = _act(store, machines, url, books, seconds, clients, every)
+                await asyncio.gather(acting, *visits)
+            faults = books.faults(ServerNotes(log.read_text())) + books.shortages(seconds)
+            assert not faults, "\n".join(faults)
         except BaseException:
             sys.stderr.write(errors.read_text()[-5000:])
+            sys.stderr.write(json.dumps(books.figures(), indent=2))
             raise
         finally:
             for machine in machines:
                 machine.stop()
-        figures["left"] = await _left(store, balancer.ended)
+        figures = {**books.figures(), "requests": balancer.passed}
+        figures["left"] = await left(store, balancer.ended)
         if kept:
             began = time.monotonic()
-            figures["left at the end"] = await _left_at_last(store, 2 * kept + EXPIRING)
+            figures["left at the end"] = await left_at_last(store, 2 * kept + EXPIRING)
             figures["seconds until that"] = round(time.monotonic() - began)
     return figures
-
-
-async def _watch(command: list[str], books: Books) -> None:
-    """Run a client that is not ours, and note the outcomes it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        async for line in process.stdout:
-            key, outcome = json.loads(line)
-            books.close(key, outcome)
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-        await process.wait()
 
 
 async def _act(
     store: RedisServer,
     machines: list[Machine],
-    port: int,
+    url: str,
     books: Books,
     seconds: float,
     clients: int,
     every: float,
 ) -> None:
-    url = f"http://127.0.0.1:{port}/mcp"
     until = time.monotonic() + seconds
-    protocols = ("2025-11-25", "2025-06-18", "2025-11-25", "2026-07-28")
-    speaks = {f"client{n}": protocols[n % len(protocols)] for n in range(clients)}
+    visitors = [Visitor(books, f"client{n}", KINDS[n % len(KINDS)]) for n in range(clients)]
 
-    async def visit(name: str) -> None:
-        async with a_client(url, books, name, speaks[name]) as client:
-            await use(client, books, name, until)
+    async def visit(visitor: Visitor) -> None:
+        async with visitor.subscribed(url) as client:
+            await visitor.use(client, until)
             await done.wait()
 
     done = asyncio.Event()
-    killing = asyncio.create_task(kill(machines, books, until, every))
+    killing = asyncio.create_task(kill(list(machines), books, until, every))
     cutting = asyncio.create_task(cut(store, books, seconds))
-    visits = [asyncio.create_task(visit(name)) for name in speaks]
+    visits = [asyncio.create_task(visit(each)) for each in visitors]
     await asyncio.gather(killing, cutting, cut_off(machines[0], books, seconds / 4))
     async with Client(url) as client:
         await touch(client, books)
@@ -358,7 +356,7 @@ async def _act(
         deadline = time.monotonic() + 60  # a client may wait half a minute before it comes back
         while time.monotonic() < deadline and (silent := books.silent()):
             await asyncio.sleep(0.1)
-            if {speaks[name] for name in silent} == {"2026-07-28"}:
+            if {books.kinds[name] for name in silent} == {KINDS[3]}:
                 # Their stream ended with a worker. This era repeats nothing of what was said meanwhile.
                 await asyncio.sleep(1.0)
                 if books.silent():
@@ -366,77 +364,6 @@ async def _act(
         books.touched = last
     done.set()
     await asyncio.gather(*visits)
-
-
-def _balance(books: Books, log: str) -> dict[str, Any]:
-    ran = Counter(line.removeprefix("ran ") for line in log.splitlines())
-    twice = [key for key, times in ran.items() if times > 1]
-    assert not twice, f"ran twice: {twice}"
-    answered = [key for key, outcome in books.outcomes.items() if outcome == "answered"]
-    assert all(ran[key] == 1 for key in answered), "a call was answered that did not run"
-    wrong = {key: each for key, each in books.outcomes.items() if each.startswith("not run")}
-    assert not any(ran[key] for key in wrong), "a call ran of which it was said that it did not"
-    assert not books.silent(), f"did not hear of the last change: {books.silent()}"
-    lost = [name for name, phases in books.phases.items() if _began_again(phases)]
-    assert not lost, f"lost their session: {lost}"
-    by_client: dict[str, Counter[str]] = {}
-    for key, outcome in books.outcomes.items():
-        client = key.rpartition("-")[0]
-        by_client.setdefault(client, Counter())[outcome.partition(":")[0]] += 1
-    return {
-        "calls": len(books.outcomes),
-        "by client": {name: dict(outcomes) for name, outcomes in sorted(by_client.items())},
-        "outcomes": dict(books.kinds),
-        "kills": books.kills,
-        "restarts of the store": books.restarts,
-        "the store stood still": books.stops,
-        "a machine was cut off": books.cuts,
-        "errors": sorted({each for each in books.outcomes.values() if ":" in each})[:8],
-    }
-
-
-def _began_again(phases: list[str]) -> bool:
-    """Whether a client that had a session began another."""
-    return OPENED in phases and "INITIALIZING" in phases[phases.index(OPENED) :]
-
-
-async def _left(store: RedisServer, ended: list[str]) -> dict[str, int]:
-    """Return how many keys of each kind are left.
-
-    Raises `AssertionError` if one stays for ever, or if more is left of a session that was ended than the
-    note that it was.
-    """
-    client = redis.asyncio.Redis(unix_socket_path=str(store.socket))
-    owners = {digest_of(id) for id in ended}
-    kinds: Counter[str] = Counter()
-    async for key in client.scan_iter():
-        assert await client.pttl(key) > 0, f"{key!r} stays for ever"
-        owner, _, rest = key.decode().partition("{")[2].partition("}:")
-        kind = rest.split(":")[0]
-        if owner in owners:
-            assert kind == "session", f"{key!r} is left of a session that was ended"
-            assert await client.hget(key, "revision") == b"-1", f"{key!r} was ended and is there"
-            kind = "ended session"
-        kinds[kind] += 1
-    await client.aclose()
-    return dict(kinds)
-
-
-async def _left_at_last(store: RedisServer, patience: float) -> list[str]:
-    """Wait until everything has expired; return the keys that are documented to stay.
-
-    Raises `AssertionError` if others stay.
-    """
-    client = redis.asyncio.Redis(unix_socket_path=str(store.socket))
-    deadline = time.monotonic() + patience
-    while True:
-        found = {key.decode() async for key in client.scan_iter()}
-        others = {key for key in found if key.partition("}:")[2] not in STAY}
-        if not others:
-            await client.aclose()
-            return sorted(found)
-        assert time.monotonic() < deadline, f"{len(others)} keys are left: {sorted(others)[:20]}"
-        await asyncio.sleep(0.5)
 
 
 def main() -> None:

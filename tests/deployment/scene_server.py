@@ -41,6 +41,11 @@ def note(line: str) -> None:
     os.close(descriptor)
 
 
+def heard(key: str, answer: object) -> None:
+    """Note that a question was answered, and whether with its own answer."""
+    note(f"heard {key}" if answer == key else f"wrong {key} {answer}")
+
+
 @app.tool
 async def record(key: str) -> int:
     "Note a key."
@@ -51,7 +56,10 @@ async def record(key: str) -> int:
 @app.tool
 async def ask(key: str, ctx: Context) -> str:
     "Ask the client, then note a key."
-    answer = await ctx.elicit("Which?", {"type": "object", "properties": {"a": {"type": "string"}}})
+    note(f"asked {key} {os.getpid()}")
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    answer = await ctx.elicit(f"Which? {key}", schema)
+    heard(key, (answer.data or {}).get("a"))
     note(f"ran {key}")
     return answer.action
 
@@ -59,7 +67,9 @@ async def ask(key: str, ctx: Context) -> str:
 @app.tool
 async def sample(key: str, ctx: Context) -> str:
     "Ask the client's model, then note a key."
-    answer = await ctx.sample("Shall we?", max_tokens=10)
+    note(f"asked {key} {os.getpid()}")
+    answer = await ctx.sample(f"Shall we? {key}", max_tokens=10)
+    heard(key, getattr(answer.content, "text", None))
     note(f"ran {key}")
     return answer.model
 
@@ -71,6 +81,15 @@ async def count(key: str, ctx: Context) -> int:
     for number in range(5):
         await ctx.progress(number + 1, 5)
         await asyncio.sleep(0.05)
+    return os.getpid()
+
+
+@app.tool
+async def leave(key: str, ctx: Context) -> int:
+    "Send the client away while a key is noted."
+    ctx.close_stream(retry_ms=50)
+    await asyncio.sleep(0.1)
+    note(f"ran {key}")
     return os.getpid()
 
 

@@ -1,10 +1,15 @@
 """The compose file and the manifests of `examples/many_machines` are what they should be."""
 
+import json
 import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import pytest
 import yaml
+from jsonschema.validators import validator_for
 
 from mcpearl.server.serving.environment import PREFIX, SETTINGS
 from mcpearl.stores.redis_address import parse
@@ -59,3 +64,33 @@ def test_the_manifests() -> None:
             assert key is None or key["key"] in secret
     arguments = by_kind["StatefulSet", "store"]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "noeviction" in arguments and "--appendonly" in arguments
+
+
+def compose_errors(found: Any) -> list[str]:
+    """What the schema of the Compose Specification says against a compose file."""
+    vendored = resources.files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json"
+    schema = json.loads(vendored.read_text())
+    validator = validator_for(schema)(schema)
+    return [error.message for error in validator.iter_errors(found)]
+
+
+def test_the_compose_file_is_one_by_the_specification() -> None:
+    found = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    assert compose_errors(found) == []
+    found["services"]["server"]["stop_grace_perod"] = "30s"
+    (error,) = compose_errors(found)
+    assert "stop_grace_perod" in error
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.37"])
+def test_the_manifests_are_ones_by_the_schemas_of_kubernetes(version: str) -> None:
+    for manifest in yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_a_manifest_with_a_field_that_is_not_there_is_found() -> None:
+    manifests = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
+    (deployment,) = [each for each in manifests if each["kind"] == "Deployment"]
+    deployment["spec"]["template"]["spec"]["terminationGracePeriod"] = 30
+    with pytest.raises(kubernetes_validate.ValidationError, match="terminationGracePeriod"):
+        kubernetes_validate.validate(deployment, "1.37", strict=True)

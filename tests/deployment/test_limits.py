@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from mcpearl import RateLimit
 from mcpearl.auth import Principal
 from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_rates import RedisRateStore
 from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.session_records import caller_name
 from tests.deployment.machines import Machine, two_machines
 from tests.redis_server import fresh_address, running
 from tests.transports.raw_http import LEGACY, Session, message
@@ -106,18 +109,26 @@ async def test_the_cap_on_sessions_holds_over_machines() -> None:
         await two.raw.initialize(**{"X-Name": "dan"})
 
 
-async def test_one_caller_does_not_get_all_sessions_of_all_machines() -> None:
-    async with two_machines(max_sessions=12, auth=ByHeader()) as machines:
-        for number in range(8):
+@pytest.mark.parametrize("by", ["principal", "address"])
+async def test_one_caller_does_not_get_all_sessions_of_all_machines(by: str) -> None:
+    options: dict[str, Any] = {"auth": ByHeader()} if by == "principal" else {}
+    own = caller_name(Principal("ann") if by == "principal" else "127.0.0.1")
+    async with two_machines(max_sessions=12, **options) as machines:
+        for number in range(6):  # it may have as many as are free then
             begun = await machines[number % 2].raw.initialize(**{"X-Name": "ann"})
             await eventually(
-                lambda: all(each.store.sessions.count > number for each in machines)  # noqa: B023
+                lambda: all(each.store.sessions.count_of(own) > number for each in machines)  # noqa: B023
             )
         for machine in machines:
             new = Session(machine.raw.port)
             refused = await new.post(message("initialize", BEGINS, 0), {"X-Name": "ann"})
-            assert (
-                refused.status == 503 and "end one with DELETE" in refused.json["error"]["message"]
-            )
-            await machine.raw.initialize(**{"X-Name": "bob"})
+            assert refused.status == 503
+            assert "has 6 of the 12 sessions" in refused.json["error"]["message"]
+            assert "end one with DELETE" in refused.json["error"]["message"]
+        if by == "principal":
+            for machine in machines:
+                await machine.raw.initialize(**{"X-Name": "bob"})
         assert (await begun.ask("ping")).status == 200
+        for machine in machines:  # ended at one, they are free at the other
+            assert (await machine.take_up(begun).delete()).status in (204, 404)
+        await eventually(lambda: machines[0].store.sessions.count_of(own) == 5)

@@ -9,7 +9,7 @@ async def test_no_call_runs_twice_and_nothing_acknowledged_is_lost() -> None:
     assert figures["restarts of the store"] == figures["the store stood still"] == 1
     assert figures["outcomes"]["answered"] > 10
     assert set(figures["left"]) <= {
-        *("ended session", "sessions"),
+        *("ended session", "sessions", "callers"),
         *("inbox", "bus", "keys", "members"),
         *("task", "tasks"),
     }

@@ -8,9 +8,8 @@ import pytest
 
 from mcpearl.stores import redis_announcements
 from mcpearl.stores.redis_address import parse
-from mcpearl.stores.redis_announcements import AT_ONCE
 from mcpearl.stores.redis_bus import RedisBus
-from mcpearl.stores.redis_event_steps import MAX_EVENTS
+from mcpearl.stores.redis_event_steps import AT_ONCE, MAX_EVENTS
 from mcpearl.stores.redis_events import RedisEventStore
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
@@ -135,3 +134,86 @@ async def test_no_more_waits_for_a_stream_than_it_would_keep(one: Announcer) -> 
     await one.settled()
     stored = await one.stored("session")
     assert (stored[0], len(stored)) == (b"5", MAX_EVENTS)
+
+
+class Failing(Listener):
+    """A reader that cannot take an event."""
+
+    def heard(self, number: int, message: bytes) -> None:
+        raise RuntimeError("it cannot be taken")
+
+
+async def test_a_reader_that_fails_does_not_stop_the_others(
+    one: Announcer, caplog: pytest.LogCaptureFixture
+) -> None:
+    one.events.follow("first", "s", Failing())
+    beside = await one.read("first")
+    others = [await one.read(f"session {number}") for number in range(2 * AT_ONCE)]
+    for session in ("first", *(f"session {number}" for number in range(2 * AT_ONCE))):
+        one.events.announce(session, "s", b"news", "1")
+    await one.settled()
+    assert {len(listener.heard_events) for listener in (beside, *others)} == {1}
+    assert "it cannot be taken" in caplog.text
+
+
+async def test_what_waits_goes_on_after_an_error_that_was_not_foreseen(
+    one: Announcer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, last = await one.read("first"), await one.read("last")
+    steps, announce = one.events._steps, one.events._steps.announce
+
+    async def garbled(*given: Any) -> Any:
+        await announce(*given)
+        monkeypatch.setattr(steps, "announce", announce)
+        raise ValueError("a reply that is not understood")
+
+    monkeypatch.setattr(steps, "announce", garbled)
+    monkeypatch.setattr(redis_announcements, "AT_ONCE", 1)
+    for session in ("first", "last"):
+        one.events.announce(session, "s", b"news", "1")
+    await one.settled()
+    assert last.heard_events == [(1, b"news")]
+    await eventually(lambda: first.heard_events == [(1, b"news")])  # it was stored
+    assert "not understood" in caplog.text
+
+
+@pytest.mark.parametrize("foreign", ["text", "position"])
+async def test_foreign_values_in_a_stream_do_not_stop_the_others(
+    one: Announcer, foreign: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    listeners = {session: await one.read(session) for session in ("a", "b", "c")}
+    state, events, _ = one.events._steps.keys("b", "s")
+    if foreign == "text":
+        await one.link.send("HSET", state, "last", "not a number")
+    else:
+        await one.link.send("XADD", events, "99-0", "m", "not ours")
+    for position in ("1", "1", "2"):
+        for session in listeners:
+            one.events.announce(session, "s", b"news", position)
+    await one.settled()
+    for session in ("a", "c"):
+        assert listeners[session].heard_events == [(1, b"news"), (2, b"news")]
+    assert b"news" not in [message for _, message in listeners["b"].heard_events]
+    assert "not ours" in caplog.text
+
+
+async def test_what_many_streams_read_is_noted_in_few_steps(one: Announcer) -> None:
+    sessions = [f"session {number}" for number in range(2 * AT_ONCE)]
+    for session in sessions:
+        one.events.append(session, "s", b"event")
+        await one.read(session)
+        await one.events.stored(session, "s")
+    state = one.events._steps.keys(sessions[7], "s")[0]
+    await one.link.send("DEL", state)
+    await one.link.send("SET", state, "not ours")
+    before = one.link.sent
+    for session in sessions:
+        one.events.mark_read(session, "s", 1)
+    await eventually(lambda: not one.events._dirty)
+    noted = [
+        await one.link.send("HGET", one.events._steps.keys(session, "s")[0], "read")
+        for session in sessions
+        if session != sessions[7]
+    ]
+    assert set(noted) == {b"1"}
+    assert one.link.sent - before - len(noted) <= 2

@@ -1,13 +1,19 @@
-"""The server every wire is tested with. Run as a program it serves stdio."""
+"""The server every wire is tested with. Run as a program it serves stdio.
+
+What its calls go through is noted in one place, also for several servers that are one to their clients.
+"""
 
 import asyncio
 import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpearl import Context, Limits, Server
+
+if TYPE_CHECKING:
+    from tests.across import SharedNotes
 
 BOOK = "notes://book"
 
@@ -17,20 +23,60 @@ class Reply:
     text: str
 
 
+class Happenings:
+    """What the calls of `work` have been through, at all machines.
+
+    Args:
+        notes: Where it is noted, in order; shared by machines that are processes.
+    """
+
+    def __init__(self, notes: "list[str] | SharedNotes | None" = None) -> None:
+        self.notes = [] if notes is None else notes
+
+    def report(self) -> dict[str, Any]:
+        seen: dict[str, Any] = {"running": 0, "most": 0, "begun": [], "cancelled": 0}
+        for what, _, number in (note.partition(" ") for note in self.notes):
+            if what == "begun":
+                seen["begun"].append(int(number))
+                seen["running"] += 1
+                seen["most"] = max(seen["most"], seen["running"])
+            else:
+                seen["running"] -= 1
+                seen["cancelled"] += what == "cancelled"
+        return seen
+
+
+class Growth:
+    """Adds a tool at every machine of this process."""
+
+    def __init__(self) -> None:
+        self.machines: list[Server] = []
+
+    def add(self) -> None:
+        def another() -> str:
+            return "here"
+
+        for machine in self.machines:
+            machine.add_tool(another, name="another")
+
+    async def everywhere(self) -> None:
+        self.add()
+
+
 def make_app(**options: Any) -> Server:
     """Return the server."""
     return make_machines(1, **options)[0]
 
 
 def make_machines(count: int, **options: Any) -> list[Server]:
-    """Return servers that are one to their clients: calls note what happens in one place."""
-    seen: dict[str, Any] = {"running": 0, "most": 0, "begun": [], "cancelled": 0}
-    machines: list[Server] = []
-    machines += [_make_machine(machines, seen, **options) for _ in range(count)]
-    return machines
+    """Return servers that are one to their clients."""
+    happenings, growth = Happenings(), Growth()
+    growth.machines += [make_machine(happenings, growth, **options) for _ in range(count)]
+    return growth.machines
 
 
-def _make_machine(machines: list[Server], seen: dict[str, Any], **options: Any) -> Server:
+def make_machine(happenings: Happenings, growth: Growth, **options: Any) -> Server:
+    """Return one server of several."""
     options.setdefault("grace", 1.0)
     options.setdefault("limits", Limits(max_message=8_000_000, max_in_flight=64))
     app = Server("suite", "1.0.0", **options)
@@ -50,22 +96,19 @@ def _make_machine(machines: list[Server], seen: dict[str, Any], **options: Any) 
     @app.tool
     async def work(number: int, seconds: float = 0.0) -> int:
         """Note that it began, take some time, and answer with the number."""
-        seen["begun"].append(number)
-        seen["running"] += 1
-        seen["most"] = max(seen["most"], seen["running"])
+        happenings.notes.append(f"begun {number}")
         try:
             await asyncio.sleep(seconds)
         except asyncio.CancelledError:
-            seen["cancelled"] += 1
+            happenings.notes.append("cancelled")
             raise
-        finally:
-            seen["running"] -= 1
+        happenings.notes.append("ended")
         return number
 
     @app.tool
     async def report() -> dict[str, Any]:
         """What `work` has been through."""
-        return dict(seen)
+        return happenings.report()
 
     @app.tool
     async def count(steps: int, *, ctx: Context) -> int:
@@ -100,12 +143,7 @@ def _make_machine(machines: list[Server], seen: dict[str, Any], **options: Any) 
     @app.tool
     async def grow() -> str:
         """Add a tool, at every machine."""
-
-        def another() -> str:
-            return "here"
-
-        for machine in machines:
-            machine.add_tool(another, name="another")
+        await growth.everywhere()
         return "grown"
 
     @app.tool

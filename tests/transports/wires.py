@@ -15,12 +15,21 @@ import psutil
 from mcpearl import Client, Http, Limits, Server, Tcp, Tls, Transport, Unix, WebSocket
 from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.transports.memory import memory_pair
+from tests.across import SharedFlag, SharedNotes
+from tests.deployment.forked import WorkerProcess, is_asked_for, kill_workers, stop_workers
 from tests.deployment.round_robin import balancing
 from tests.ports import free_port
 from tests.redis_server import fresh_address
 from tests.transports.certificates import Authority
 from tests.transports.custom_transport import queue_pair
-from tests.transports.suite_server import make_app, make_machines
+from tests.transports.suite_server import (
+    Growth,
+    Happenings,
+    make_app,
+    make_machine,
+    make_machines,
+)
+from tests.waiting import eventually
 
 OVER_HTTP = ("http", "machines")
 STREAMS = ("memory", "stdio", "tcp", "tls", "unix", "ws", "wss", "mounted", "custom")
@@ -157,6 +166,54 @@ async def _until_open(wire: Any, task: "asyncio.Task[None]") -> None:
 @asynccontextmanager
 async def _machines(wire: str, folder: Path, app: Server) -> AsyncIterator[Place]:
     """Three servers that share a Redis, behind a balancer: every request lands at the next one."""
+    opened = _three_processes if is_asked_for() else _three_servers
+    async with opened(wire) as found:
+        yield found
+
+
+class ForkedGrowth(Growth):
+    """Adds a tool at every one of some processes."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+        self._wanted = SharedFlag()
+        self._done = SharedNotes()
+
+    async def watch(self) -> None:
+        """Add the tool here when any process wants it."""
+        await self._wanted.wait()
+        self.add()
+        self._done.append(str(os.getpid()))
+
+    async def everywhere(self) -> None:
+        self._wanted.set()
+        await eventually(lambda: len(self._done) == self._count)
+
+
+@asynccontextmanager
+async def _three_processes(wire: str) -> AsyncIterator[Place]:
+    happenings, growth = Happenings(SharedNotes()), ForkedGrowth(MACHINES)
+    server = make_machine(happenings, growth, store=fresh_address())
+    growth.machines.append(server)
+    ports = [free_port() for _ in range(MACHINES)]
+    workers = [WorkerProcess(server, port, {}, growth.watch) for port in ports]
+    try:
+        for worker in workers:
+            await worker.is_up()
+        async with balancing(ports) as balancer:
+
+            async def reach() -> str:
+                return f"http://127.0.0.1:{balancer.port}/mcp"
+
+            yield Place(wire, None, reach, lambda: stop_workers(workers))
+            await stop_workers(workers)
+    finally:
+        kill_workers(workers)
+
+
+@asynccontextmanager
+async def _three_servers(wire: str) -> AsyncIterator[Place]:
     ports = [free_port() for _ in range(MACHINES)]
     async with AsyncExitStack() as stack:
         tasks = [

@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.redis_event_steps import MAX_EVENTS, EventSteps
+from mcpearl.stores.redis_event_steps import AT_ONCE, MAX_EVENTS, EventSteps
 from mcpearl.stores.redis_event_stream import LocalStream
 from mcpearl.stores.redis_link import RedisLink
 
 logger = logging.getLogger("mcpearl.stores")
 
-AT_ONCE = 128
-"""Most streams that one step writes to: other clients of the store wait meanwhile."""
 UNREAD_DELAY = 1.0
 """Seconds an announcement waits if this process does not read its stream."""
 _LAST_WRITES = 5.0  # seconds to write waiting announcements at the end
@@ -118,6 +116,17 @@ class Announcements:
             await asyncio.gather(*writes)
 
     async def _write(self, message: bytes, position: str, names: list[StreamName]) -> None:
+        """Write one announcement to some streams. Whatever goes wrong, those that wait go on."""
+        try:
+            await self._write_to(names, message, position)
+        except Exception:
+            logger.exception("an announcement was dropped; the next ones are written")
+            for name in names:
+                stream = self._streams.get(name)
+                if stream is not None and stream.followers:
+                    self._look(stream)  # the store may have it
+
+    async def _write_to(self, names: list[StreamName], message: bytes, position: str) -> None:
         while True:
             before = [self._streams.get(name) for name in names]
             heard = [(stream.heard or 0) if stream is not None else 0 for stream in before]

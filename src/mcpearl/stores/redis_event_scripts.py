@@ -106,7 +106,7 @@ local function announce(state, events, streams, announced, name)
     if position ~= '' then
         local before = redis.call('HGET', announced, text)
         if before and before >= position then
-            return {tonumber(redis.call('HGET', state, 'last') or 0), 0}
+            return {tonumber(redis.call('HGET', state, 'last') or 0) or -1, 0}
         end
         if not before and redis.call('HLEN', announced) >= known then redis.call('DEL', announced) end
         redis.call('HSET', announced, text, position)
@@ -134,7 +134,9 @@ for n = 1, #KEYS / 4 do
     local done, reply = pcall(announce, KEYS[k - 3], KEYS[k - 2], KEYS[k - 1], KEYS[k], ARGV[6 + n])
     if not done then
         local why = type(reply) == 'table' and reply.err or tostring(reply)
-        if not string.find(why, 'WRONGTYPE', 1, true) then return redis.error_reply(why) end
+        if not (string.find(why, 'WRONGTYPE', 1, true) or string.find(why, '^-?ERR ')) then
+            return redis.error_reply(why)  -- of the whole server, such as that its memory is full
+        end
         reply = {-1, 0}
     end
     replies[n] = reply
@@ -144,7 +146,7 @@ return replies
 )
 """Append an announcement to some streams, unless it, or a newer one with the same text, was appended to
 them. For each stream, return the newest number, and 1 if the announcement was appended, else 0. The
-number is -1 if a key has a value of another type. A stream has four keys here: the fourth has the newest
+number is -1 if a key has a value that is not ours. A stream has four keys here: the fourth has the newest
 position of each text."""
 
 AFTER = Script(
@@ -180,18 +182,27 @@ return {'ok', last, state[2] and 1 or 0, state[3] or 0, entries, others}
 """Return the events after a position, and note the calling process as a reader of the stream."""
 
 READ = Script(
-    _ADD
-    + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-note_read(ARGV[1])
-local state = redis.call('HMGET', KEYS[1], 'ended', 'read', 'last')
-if state[1] and tonumber(state[2] or 0) >= tonumber(state[3] or 0) then
-    for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], tonumber(ARGV[2]) * 1000) end
+    """
+local linger, failed = tonumber(ARGV[1]) * 1000, nil
+local function note(state, events, number)
+    local found = redis.call('HMGET', state, 'last', 'read', 'ended')
+    if not found[1] then return end
+    local before = tonumber(found[2] or 0)
+    if number > before then redis.call('HSET', state, 'read', number) end
+    if found[3] and math.max(number, before) >= tonumber(found[1]) then
+        redis.call('PEXPIRE', state, linger)
+        redis.call('PEXPIRE', events, linger)
+    end
 end
-return 1
+for n = 1, #KEYS / 2 do
+    local done, why = pcall(note, KEYS[2 * n - 1], KEYS[2 * n], tonumber(ARGV[1 + n]))
+    if not done then failed = type(why) == 'table' and why.err or tostring(why) end
+end
+return failed and redis.error_reply(failed) or 1
 """
 )
-"""Note how far a stream was read."""
+"""Note how far some streams were read. A stream has two keys here. One that cannot be noted does not keep
+the others from it."""
 
 LEAVE = Script(
     _ADD

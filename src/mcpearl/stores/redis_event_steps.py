@@ -26,6 +26,8 @@ MAX_STREAMS = 64  # kept of one session; streams that have not ended are kept in
 KEPT_FOR = 3600  # seconds a stream is kept after its last event
 LINGER = 60  # seconds a stream is kept after it ended and was read to its end
 MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are remembered
+AT_ONCE = 128
+"""Most streams that one step writes to: other clients of the store wait meanwhile."""
 
 
 class Found(NamedTuple):
@@ -166,10 +168,16 @@ class EventSteps:
 
     # Steps whose outcome is not awaited
 
-    def note_read(self, session: str, stream: str, number: int) -> None:
-        """Note how far a stream was read."""
-        step = self._link.run(READ, self.keys(session, stream), (number, LINGER))
-        self._post(step, "what was read was not noted")
+    def note_read(self, read: Sequence[tuple[str, str, int]]) -> None:
+        """Note how far some streams were read: the session, the name and the number of each."""
+        at_once = 1 if self._link.address.kind == "cluster" else AT_ONCE
+        for start in range(0, len(read), at_once):
+            some = read[start : start + at_once]
+            keys = [key for session, stream, _ in some for key in self.keys(session, stream)[:2]]
+            numbers = [number for _, _, number in some]
+            self._post(
+                self._link.run(READ, keys, (LINGER, *numbers)), "what was read was not noted"
+            )
 
     def leave(self, session: str, stream: str, reader: int, read: int) -> None:
         """Note that a process no longer reads a stream."""

@@ -66,7 +66,10 @@ class LocalStream:
         if self.heard is None or number > self.heard:
             self.heard = number
             for follower in self.followers:
-                follower.heard(number, message)
+                try:
+                    follower.heard(number, message)
+                except Exception:
+                    logger.exception("a reader of a stream failed; the others get its events")
 
     def hand_over_written(self, messages: Sequence[bytes], before: int, last: int) -> bool:
         """Hand events that were written together to the followers; False if others came between.

@@ -216,8 +216,8 @@ class RedisEventStore:
     def _note_read(self) -> None:
         self._noting = None
         dirty, self._dirty = self._dirty, set()
+        self._steps.note_read([(each.session, each.name, each.read) for each in dirty])
         for stream in dirty:
-            self._steps.note_read(stream.session, stream.name, stream.read)
             self._settle(stream)
 
     async def after(self, session: str, stream: str, number: int | None) -> StoredEvents:

@@ -105,6 +105,8 @@ class _Facts(Struct, array_like=True, frozen=True, gc=False):
     """False if client and capabilities are too large for an id."""
     member: int = 0
     """The number of the process in which the session began."""
+    caller: str = ""
+    """The caller whose sessions are counted together; empty for one that cannot be told."""
 
 
 class _Changing(Struct, array_like=True, frozen=True, gc=False):
@@ -167,13 +169,14 @@ class RedisSessionStore:
             state.client,
             state.capabilities,
             member=self._bus.number,
+            caller=record.caller,
         )
         id = self._seal(facts)
         if len(id) > MAX_ID:
             facts = replace(facts, client=None, capabilities=ClientCapabilities(), whole=False)
             id = self._seal(facts)
         self._newest = id, facts
-        self.counted.begun(digest_of(id), YOUNG)
+        self.counted.begun(digest_of(id), facts.caller, YOUNG)
         return id
 
     def is_in_id(self, record: SessionRecord) -> bool:
@@ -187,6 +190,10 @@ class RedisSessionStore:
     def count(self) -> int:
         """How many sessions all machines have, as of a second ago."""
         return self.counted.now
+
+    def count_of(self, caller: str) -> int:
+        """How many sessions a caller has on all machines, as of a second ago."""
+        return self.counted.of(caller)
 
     def _seal(self, facts: _Facts) -> str:
         if self._keys is None:
@@ -260,7 +267,7 @@ class RedisSessionStore:
             given += self._bus.entry(_TOPIC, message)
         saved = await self._link.run(_SAVE, keys, given)
         if saved:
-            self.counted.used(digest_of(record.id), ttl)
+            self.counted.used(digest_of(record.id), facts.caller, ttl)
             self._tell_endpoints(record.id, record)
         if saved and hearer is not None and len(keys) == 1:
             if hearer:
@@ -285,9 +292,12 @@ class RedisSessionStore:
 
     async def touch(self, id: str, ttl: float) -> bool:
         """Move the expiry of a session."""
+        facts = self._open(id)
+        if facts is None:
+            return False
         touched = await self._link.run(_TOUCH, [self._key(id)], (self._first(), ttl))
         if touched:
-            self.counted.used(digest_of(id), ttl)
+            self.counted.used(digest_of(id), facts.caller, ttl)
         return bool(touched)
 
     async def delete(self, id: str) -> None:
@@ -297,7 +307,7 @@ class RedisSessionStore:
             return
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
-        self.counted.ended(digest_of(id))
+        self.counted.ended(digest_of(id), facts.caller)
         self._tell_endpoints(id, None)
         await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
 
@@ -369,6 +379,7 @@ def _record(
     return SessionRecord(
         id=id,
         identity=facts.identity,
+        caller=facts.caller,
         state=state,
         uris=changing.uris,
         revision=revision,

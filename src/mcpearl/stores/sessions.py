@@ -22,6 +22,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     identity: Identity
     """Only requests of the same identity may use the session."""
+    caller: str = ""
+    """A name of the caller that began it, whose sessions are counted together. Empty if it is unknown."""
     state: EndSnapshot
     """What client and server agreed on."""
     uris: tuple[str, ...] = ()
@@ -51,6 +53,14 @@ class SessionStore(Protocol):
     @property
     def count(self) -> int:
         """Roughly how many sessions all processes have; 0 if the store does not count them."""
+        ...
+
+    def count_of(self, caller: str) -> int:
+        """Roughly how many sessions one caller has at all processes; 0 if the store does not count them.
+
+        Args:
+            caller: The caller, as in `SessionRecord.caller`.
+        """
         ...
 
     def new_id(self, record: SessionRecord) -> str:

@@ -1,10 +1,18 @@
-// Calls tools of the scene with a client of the TypeScript SDK until time is up; prints each outcome as a line.
+// Calls tools of the scene with a client of the TypeScript SDK until time is up; prints each outcome as a line, and at the
+// end how many calls there were.
 // node scene_client.mjs <v1|v2> <legacy|2026-07-28> <url> <name> <seconds>
 
 const [sdk, mode, url, own, seconds] = process.argv.slice(2);
 const INFO = { name: own, version: '1.0.0' };
 const CAPABILITIES = { elicitation: { form: {} }, sampling: {} };
-const TOOLS = ['record', 'count', 'ask', 'sample'];
+const TOOLS = ['record', 'count', 'ask', 'sample', 'leave'];
+let asked = 0; // questions of the call under way that were answered
+
+/** The key that a question ends with. */
+function keyIn(text) {
+    asked += 1;
+    return text.trim().split(/\s+/).pop();
+}
 
 async function load() {
     if (sdk === 'v1') {
@@ -29,10 +37,13 @@ async function connected() {
     for (;;) {
         const { client, transport, name } = await load();
         client.onerror = () => {};
-        client.setRequestHandler(name('elicitation/create'), async () => ({ action: 'accept', content: { a: 'b' } }));
-        client.setRequestHandler(name('sampling/createMessage'), async () => ({
+        client.setRequestHandler(name('elicitation/create'), async request => ({
+            action: 'accept',
+            content: { a: keyIn(request.params.message) }
+        }));
+        client.setRequestHandler(name('sampling/createMessage'), async request => ({
             role: 'assistant',
-            content: { type: 'text', text: 'Yes.' },
+            content: { type: 'text', text: keyIn([request.params.messages[0].content].flat()[0].text) },
             model: 'parrot-1'
         }));
         try {
@@ -46,10 +57,15 @@ async function connected() {
 
 const client = await connected();
 const until = Date.now() + 1000 * Number(seconds);
-for (let number = 1; Date.now() < until; number++) {
-    const key = `${own}-${number}`;
-    const params = { name: TOOLS[number % TOOLS.length], arguments: { key } };
-    const options = { timeout: 20_000, onprogress: () => {} };
+let total = 0;
+while (Date.now() < until) {
+    total += 1;
+    asked = 0;
+    const key = `${own}-${total}`;
+    const tool = TOOLS[total % TOOLS.length];
+    const params = { name: tool, arguments: { key } };
+    const progress = [];
+    const options = { timeout: 20_000, onprogress: told => progress.push(told.progress) };
     let outcome;
     try {
         const result = await (sdk === 'v1' ? client.callTool(params, undefined, options) : client.callTool(params, options));
@@ -57,8 +73,9 @@ for (let number = 1; Date.now() < until; number++) {
     } catch (error) {
         outcome = `refused: ${error.message}`;
     }
-    console.log(JSON.stringify([key, outcome]));
+    console.log(JSON.stringify({ key, tool, outcome, progress, asked }));
     await new Promise(resolve => setTimeout(resolve, 20));
 }
+console.log(JSON.stringify({ total }));
 await client.close().catch(() => {});
 process.exit(0);

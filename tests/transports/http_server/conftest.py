@@ -1,12 +1,14 @@
 """Raw HTTP is tested twice in files that say so: by one server, and by three that share a Redis.
 
-With three, every connection goes to the next server, so nothing may depend on where a request lands.
+With three, every connection goes to the next server, so nothing may depend on where a request lands. They
+are three endpoints of one process, or three processes (`make wires-store`).
 """
 
 from typing import Any
 
 import pytest
 
+from tests.deployment.forked import ForkedReplicas, is_asked_for
 from tests.deployment.spread import Replicas
 from tests.redis_server import fresh_address
 from tests.transports import raw_http
@@ -30,4 +32,5 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         return
     monkeypatch.setenv("MCPEARL_STORE", fresh_address())
     if request.param == "machines":
-        monkeypatch.setattr(raw_http, "spread", Replicas(monkeypatch).serving)
+        replicas = ForkedReplicas if is_asked_for() else Replicas
+        monkeypatch.setattr(raw_http, "spread", replicas(monkeypatch).serving)

@@ -13,6 +13,7 @@ import pytest
 from mcpearl import Context, Handler, Limits, Server
 from mcpearl.testing.clock import MovableClock
 from mcpearl.types import CallToolRequestParams, CallToolResult, Tool
+from tests.across import SharedFlag, SharedNotes
 from tests.transports.http_server.conftest import at_one_server
 from tests.transports.raw_http import (
     BOTH,
@@ -49,8 +50,8 @@ class Log:
     """What happened inside the server."""
 
     def __init__(self) -> None:
-        self.started = asyncio.Event()
-        self.cancelled = asyncio.Event()
+        self.started = SharedFlag()
+        self.cancelled = SharedFlag()
 
 
 def make_app(log: Log | None = None, **options: Any) -> Server:
@@ -219,7 +220,7 @@ async def test_a_modern_message_with_the_headers_of_a_session(
 
 
 async def test_a_call_that_does_not_agree_with_its_headers_is_not_run() -> None:
-    app, ran = make_app(), []
+    app, ran = make_app(), SharedNotes()
 
     @app.tool
     async def act() -> str:
@@ -299,7 +300,7 @@ class Forwarding(Handler):
     """Knows the schema of its tools, and does not look at arguments."""
 
     def __init__(self) -> None:
-        self.ran: list[str] = []
+        self.ran = SharedNotes()
         self.is_broken = False
 
     def tool(self, name: str) -> Tool | None:
@@ -324,6 +325,7 @@ async def test_arguments_that_cannot_be_compared_are_refused(unreadable: bytes) 
         assert not handler.ran
 
 
+@pytest.mark.inside("looks for a call that a server kept")
 async def test_a_call_that_could_not_be_compared_is_not_kept() -> None:
     handler = Forwarding()
     app = Server("raw", handler=handler)
@@ -452,7 +454,7 @@ async def test_listening_ends_with_a_result_when_the_server_stops() -> None:
 
 async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
     app = Server("slow", grace=20.0)
-    started: list[str] = []
+    started = SharedNotes()
 
     @app.tool
     async def slow() -> str:
@@ -469,6 +471,7 @@ async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
         assert (await call).json["result"]["content"][0]["text"] == "done"
 
 
+@pytest.mark.inside("looks at a server's subscriptions")
 async def test_a_listener_that_leaves_is_forgotten() -> None:
     app = make_app()
     async with serving(app) as client:
@@ -666,6 +669,7 @@ async def test_a_head_without_end(client: Raw) -> None:
     assert (await client.call("add", {"a": 1, "b": 2})).status == 200
 
 
+@pytest.mark.inside("moves a server's clock")
 async def test_a_head_that_never_comes(clock: MovableClock) -> None:
     app = make_app()
     async with serving(app) as client:
@@ -746,6 +750,7 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
+@pytest.mark.inside("looks at the calls a server has in hand")
 async def test_a_client_that_never_reads_loses_its_stream() -> None:
     app = make_app(limits=Limits(max_outgoing=1_000_000))
     async with serving(app, stall_timeout=0.3) as client:

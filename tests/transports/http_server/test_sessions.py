@@ -17,6 +17,7 @@ from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.sessions import MAX_BESIDE
+from tests.across import SharedFlag
 from tests.transports.http_server.conftest import at_one_server, in_one_process
 from tests.transports.raw_http import (
     HANGS,
@@ -46,9 +47,9 @@ class Gate:
     """Holds a tool in the middle of its work."""
 
     def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
-        self.cancelled = asyncio.Event()
+        self.reached = SharedFlag()
+        self.opened = SharedFlag()
+        self.cancelled = SharedFlag()
 
     async def wait(self) -> None:
         self.reached.set()
@@ -339,6 +340,7 @@ async def test_a_session_has_a_bounded_number_of_streams() -> None:
             stream.close()
 
 
+@pytest.mark.inside("waits until a server knows that a reader is gone")
 async def test_a_further_stream_is_resumed_too() -> None:
     app = make_app()
     async with serving(app) as client:
@@ -605,6 +607,7 @@ async def test_a_stream_that_ended_can_be_resumed_until_the_budget_is_used_up() 
         assert (statuses[0], statuses[-1]) == (400, 200)
 
 
+@pytest.mark.inside("looks for what is left in a server's memory")
 async def test_a_session_that_ended_leaves_nothing() -> None:
     app = make_app()
     async with serving(app) as client:

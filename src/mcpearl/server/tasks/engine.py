@@ -171,6 +171,7 @@ class TaskEngine:
 
     async def create(self, run: TaskRun, ttl: float, *, running: bool) -> TaskRecord:
         """Store a task for a run. Once this returns, the task is not lost."""
+        await self.awake()  # before anything is sealed
         call, id = run.call, clock.token(24)
         call.params.meta = self._once(call.params.meta)
         record = TaskRecord(
@@ -183,7 +184,8 @@ class TaskEngine:
             running=running,
         )
         record = self.contents.with_journal(record, run.questions.journal)
-        await self._awake()
+        if not self.keeper.tending:
+            await self.keeper.start()
         try:
             record = await self.store.create(record, self.name, self.bounds.lease)
         except TasksFull as error:
@@ -223,12 +225,10 @@ class TaskEngine:
         tool = self._handler.tool(name)
         return options.repeatable(None if tool is None else tool.annotations)
 
-    async def _awake(self) -> None:
+    async def awake(self) -> None:
         """Start the store of a server whose first tool with tasks was added while it runs."""
         if self._stop_watching is None:
             await self.start()
-        if not self.keeper.tending:
-            await self.keeper.start()
 
     # Ending
 
@@ -283,6 +283,7 @@ class TaskEngine:
 
     async def look(self, id: str, owner: Identity) -> TaskRecord:
         """Return a task of this owner; raises `McpError` if there is none."""
+        await self.awake()
         record = await self.store.get(id, owner)
         if record is None:
             logger.debug("unknown task looked for by %s", owner)

@@ -42,6 +42,7 @@ class TaskFeed:
         Raises `MissingClientCapability` if the caller did not declare the extension.
         """
         require(call.caller.capabilities, f"extensions.{TASKS_EXTENSION}")
+        await self.engine.awake()
         store, owner = self.engine.store, owner_of(call)
         unique = dict.fromkeys(ids)
         return [id for id in unique if await store.get(id, owner) is not None]

@@ -6,6 +6,8 @@ that changed it is answered. Two processes that change a session at the same tim
 
 import asyncio
 import logging
+from collections.abc import Hashable
+from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -76,6 +78,10 @@ class SessionRecords(Generic[S]):
         """About how many sessions all processes have together."""
         return self._store.count
 
+    def count_of(self, caller: str) -> int:
+        """About how many sessions one caller has at all processes together."""
+        return self._store.count_of(caller)
+
     def new_id(self, session: S) -> str:
         """Return an id for a session that begins; refused with 503 while the store cannot make one."""
         record = self._following(session, None)
@@ -97,6 +103,7 @@ class SessionRecords(Generic[S]):
         return SessionRecord(
             id=session.id,
             identity=session.principal.identity,
+            caller=session.caller,
             state=state,
             uris=uris,
             revision=1 if saved is None else saved.revision + 1,
@@ -125,6 +132,7 @@ class SessionRecords(Generic[S]):
 
     def restored(self, session: S, record: SessionRecord) -> None:
         """Note that a session was built from a record."""
+        session.caller = record.caller
         self._saved[session.id] = record
 
     def adopt(self, session: S, record: SessionRecord) -> None:
@@ -237,6 +245,20 @@ class SessionRecords(Generic[S]):
         self._stop_watching()
         for task in (*self._beside, *([self._touching] if self._touching is not None else ())):
             task.cancel()
+
+
+def caller_name(caller: Hashable) -> str:
+    """Return a name for a caller that is the same at every process; empty for None.
+
+    It does not tell the address or the subject, since it is stored.
+
+    Args:
+        caller: A principal, or an address.
+    """
+    if caller is None:
+        return ""
+    identity = getattr(caller, "identity", caller)
+    return blake2b(repr(identity).encode(), digest_size=8).hexdigest()
 
 
 def gone() -> Refused:

@@ -21,7 +21,7 @@ from mcpearl.runtime.tree import Node
 from mcpearl.stores.sessions import SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.session_order import SessionOrder
-from mcpearl.transports.http_server.session_records import SessionRecords, gone
+from mcpearl.transports.http_server.session_records import SessionRecords, caller_name, gone
 from mcpearl.transports.http_server.sessions import Stage, StreamTerms, TransportSession
 
 SESSION = 8 * 1024  # bytes a session is charged, about what it takes
@@ -105,7 +105,8 @@ class SessionTable(Generic[S]):
             begins: Whether it is a new session, rather than one of another process.
         """
         account = self._budget.account(caller)
-        self._check_share(account, begins)
+        name = caller_name(caller) if begins and self.records is not None else ""
+        self._check_share(account, name, begins)
         if len(self) >= self._max:
             self._make_room()
         try:
@@ -114,17 +115,20 @@ class SessionTable(Generic[S]):
             raise busy(str(error), 10) from None
         session = self._kind(self._terms, principal, clock.monotonic())
         session.charge(account, charged)
+        session.caller = name
         session.receiver = self._converse(session, principal, account)
         return session
 
-    def _check_share(self, account: Account, begins: bool) -> None:
+    def _check_share(self, account: Account, name: str, begins: bool) -> None:
         """Make sure that a caller may have one more session; refused with 503 if it may not."""
         total, can_release = len(self), True
+        own = len(self._by_caller.get(account, ()))
         if self.records is not None and begins:
             total, can_release = max(total, self.records.count), False
             if total >= self._max:
                 raise busy("Too many sessions on all machines together", 10, "max_sessions")
-        own = len(self._by_caller.get(account, ()))
+            if name:
+                own = max(own, self.records.count_of(name))
         if not own or own + 1 <= self._max - total - 1:
             return
         if not can_release or not self._release_own(account):

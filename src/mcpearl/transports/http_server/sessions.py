@@ -51,6 +51,7 @@ class TransportSession:
         "_charged",
         "_terms",
         "account",
+        "caller",
         "id",
         "open",
         "principal",
@@ -66,6 +67,7 @@ class TransportSession:
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
         self.id = ""  # given when the session enters the table
+        self.caller = ""  # names the caller that began it, for a store that counts
         self.principal = principal
         self.receiver: Any = None  # the server's side of this client
         self.used = now  # when a request of it last began or ended
@@ -250,10 +252,7 @@ class HttpSession(TransportSession):
         """Send a message that belongs to no request, if possible on a standing stream that is read."""
         if self.stage is Stage.CLOSED:
             return
-        stream = self.standing()
-        if not stream.read:
-            stream = next((other for other in self._beside() if other.read), stream)
-        stream.put(message)
+        (self._other_read() or self.standing()).put(message)
 
     def announce(self, message: bytes, position: str | None = None) -> None:
         """Send an announcement once, although every process that has the session announces it.
@@ -268,12 +267,19 @@ class HttpSession(TransportSession):
         if events is None or not events.durable:
             self.send(message)
             return
-        first = (self._streams or {}).get(STANDING)
-        other = next((stream for stream in self._beside() if stream.read), None)
-        if other is None or (first is not None and first.read):
+        other = self._other_read()
+        if other is None:
             events.announce(self.id, STANDING, message, position)
         else:
             other.put(message)
+
+    def _other_read(self) -> KeptStream | None:
+        """Return a further standing stream that is read, if the first one is not."""
+        streams = self._streams
+        first = streams.get(STANDING) if streams else None
+        if not streams or (first is not None and first.read):
+            return None
+        return next((stream for stream in self._beside() if stream.read), None)
 
 
 def _died(id: RequestId) -> bytes:

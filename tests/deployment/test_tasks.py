@@ -1,0 +1,81 @@
+"""A task belongs to all machines: it is listened to, asked for, answered and cancelled at any of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mcpearl import Context
+from mcpearl.server.tasks.options import Tasks
+from tests.deployment.machines import TAKES_TASKS, Machine, two_machines
+from tests.transports.raw_http import EVERYTHING, Response, modern
+from tests.waiting import eventually
+
+CAN = "io.modelcontextprotocol/clientCapabilities"
+META: dict[str, Any] = {CAN: {**EVERYTHING, **TAKES_TASKS[CAN]}}
+
+
+@asynccontextmanager
+async def both(kind: str) -> AsyncIterator[tuple[Machine, Machine, list[str]]]:
+    """Two machines with a tool that asks, and one that waits; where the latter was cancelled is noted."""
+    cancelled: list[str] = []
+    async with two_machines(kind=kind) as (one, two):
+        for name, machine in (("one", one), ("two", two)):
+
+            @machine.app.tool(task=Tasks(required=True))
+            async def greets(ctx: Context) -> str:
+                "Ask for a name."
+                answer = await ctx.elicit("Who?", {"type": "object", "properties": {}})
+                return f"{answer.action} {answer.data}"
+
+            @machine.app.tool(task=Tasks(required=True))
+            async def waits(own: str = name) -> str:
+                "Wait for ever."
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancelled.append(own)
+                    raise
+                return "never"
+
+        yield one, two, cancelled
+
+
+async def asked(machine: Machine, method: str, params: dict[str, Any]) -> Any:
+    headers, body = modern(method, params, **META)
+    return (await machine.raw.post(body, headers)).json["result"]
+
+
+async def heard(stream: Response, status: str) -> Any:
+    """Return the first state of a task that has this status."""
+    while True:
+        message = await stream.next()
+        found = message["params"]
+        if message["method"] == "notifications/tasks" and found["status"] == status:
+            return found
+
+
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_a_task_is_heard_of_and_answered_at_another_machine(kind: str) -> None:
+    async with both(kind) as (one, two, _):
+        task = (await asked(one, "tools/call", {"name": "greets", "arguments": {}}))["taskId"]
+        wanted = {"notifications": {"taskIds": [task]}}
+        headers, body = modern("subscriptions/listen", wanted, **META)
+        stream = await two.raw.post(body, headers)
+        (question,) = (await heard(stream, "input_required"))["inputRequests"]
+        answers = {question: {"action": "accept", "content": {"name": "ann"}}}
+        await asked(two, "tasks/update", {"taskId": task, "inputResponses": answers})
+        done = await heard(stream, "completed")
+        assert done["result"]["content"][0]["text"] == "accept {'name': 'ann'}"
+        assert (await asked(two, "tasks/get", {"taskId": task}))["status"] == "completed"
+        stream.close()
+
+
+async def test_a_task_is_cancelled_from_another_machine() -> None:
+    async with both("redis") as (one, two, cancelled):
+        task = (await asked(one, "tools/call", {"name": "waits", "arguments": {}}))["taskId"]
+        await asked(two, "tasks/cancel", {"taskId": task})
+        await eventually(lambda: cancelled == ["one"])
+        assert (await asked(two, "tasks/get", {"taskId": task}))["status"] == "cancelled"

@@ -10,6 +10,7 @@ only while it can be about one client alone, and dropped otherwise.
 import logging
 from collections.abc import Hashable
 
+from mcpearl.gateway.sent import SentRequest
 from mcpearl.gateway.tenants import client_of
 from mcpearl.protocol.events import Call, Caller
 from mcpearl.server.context import Context, call_of
@@ -40,16 +41,20 @@ def say(ctx: Context, params: LoggingMessageNotificationParams) -> None:
         send_notification(call, "notifications/message", params)
 
 
-class LoggedCall:
+class LoggedCall(SentRequest):
     """A call on a connection that clients share, as far as log messages may be about it."""
 
-    __slots__ = ("answered", "ctx", "id", "order")
+    __slots__ = ("_logs", "ctx", "order")
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, logs: "SharedLogs", ctx: Context) -> None:
+        super().__init__()
+        self._logs = logs
         self.ctx = ctx
-        self.id: RequestId | None = None  # by which the upstream knows it, once it was sent
         self.order = 0  # among the calls that were sent
-        self.answered = False  # with a result or an error
+
+    def began(self, id: RequestId) -> None:
+        """Note the id under which the upstream knows the call, and its order among the others."""
+        self._logs.sent(self, id)
 
 
 class SharedLogs:
@@ -82,10 +87,12 @@ class SharedLogs:
         if client is None:
             client = client_of(call, ctx)
         self._calls[ctx] = ctx if client is None else client
-        return LoggedCall(ctx)
+        return LoggedCall(self, ctx)
 
     def sent(self, logged: LoggedCall, id: RequestId) -> None:
-        """Note the id under which the upstream knows a call."""
+        """Note the id under which the upstream knows a call, and its order among the calls."""
+        if logged.id is not None:  # it did not leave on an earlier connection
+            self._requests.pop(logged.id, None)
         self._sent += 1
         logged.id, logged.order = id, self._sent
         self._requests[id] = logged.ctx

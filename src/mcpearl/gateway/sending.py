@@ -1,7 +1,5 @@
 """Requests to an upstream: which parts of a call are sent, and how its failures reach the caller."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -10,9 +8,10 @@ from msgspec.structs import replace
 from mcpearl.client.connection import RelayedRequest
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.relay import Relay
-from mcpearl.gateway.logs import LoggedCall, SharedLogs, level_of
+from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.presenting import Presentations
 from mcpearl.gateway.results import members_of
+from mcpearl.gateway.sent import SentRequest
 from mcpearl.protocol.errors import (
     ConnectionLost,
     McpearlError,
@@ -31,7 +30,6 @@ from mcpearl.types.base import (
     LOG_LEVEL_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
-    RequestId,
     RequestParams,
     encode,
 )
@@ -72,8 +70,7 @@ class Sending:
         params: Any,
         ctx: Context | None,
         on_progress: ProgressCallback | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
-        logged: LoggedCall | None = None,
+        sent: SentRequest | None = None,
     ) -> Raw:
         """Send a request and return its result.
 
@@ -83,8 +80,7 @@ class Sending:
             params: The params, which may differ from those of the call.
             ctx: The context of the call, which gets its progress; None if the call outlives the context.
             on_progress: Called with progress instead.
-            on_sent: Called with the id under which the upstream knows it.
-            logged: Is told that the upstream has answered, where log messages may be about the call.
+            sent: Is told what becomes of the request.
 
         Raises:
             McpError: The request failed, or the circuit breaker is open.
@@ -102,13 +98,14 @@ class Sending:
             presentation = self._presentations.of(call.caller) if upstream.is_modern else None
             meta = tracing.carried(_further(params.meta))
             body = self._body(call, params)
+            began = None if sent is None else sent.began
             raw = await relay.request(
-                RelayedRequest(call.method, params, body, on_progress, presentation, meta, on_sent)
+                RelayedRequest(call.method, params, body, on_progress, presentation, meta, began)
             )
         except McpError as error:
             breaker.worked()
-            if logged is not None:
-                logged.answered = True
+            if sent is not None:
+                sent.answered = True
             if call.method == "resources/read" and _is_not_found(error):
                 raise ResourceNotFound(params.uri) from None
             raise
@@ -122,8 +119,8 @@ class Sending:
             breaker.undecided()
             raise
         breaker.worked()
-        if logged is not None:
-            logged.answered = True
+        if sent is not None:
+            sent.answered = True
         return raw
 
     async def send_shared(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
@@ -142,8 +139,7 @@ class Sending:
             await self._upstream.set_level(await self._upstream.shared(), level)
         logged = self.logs.enter(call, ctx)
         try:
-            sent = partial(self.logs.sent, logged)
-            return await self.send(relay, call, params, ctx, on_sent=sent, logged=logged)
+            return await self.send(relay, call, params, ctx, sent=logged)
         finally:
             self.logs.leave(logged)
 

@@ -44,6 +44,7 @@ async def test_the_extension_is_announced_with_the_first_task_tool() -> None:
         client.capabilities = WITH
         id = await start(client, "late")
         assert text_of(await outcome(client, id)) == "late"
+        assert (await outcome(client, id))["result"]["resultType"] == "complete"
 
 
 async def test_2025_11_25_has_a_capability_and_a_member_of_each_tool() -> None:

@@ -138,8 +138,17 @@ def _detail(record: TaskRecord, journal: Journal, content: bytes | None) -> dict
     if record.status == "input_required":
         return {"input_requests": cast("Any", journal.asked)}
     if record.status in TERMINAL and content is not None:
-        return {"error" if record.status == "failed" else "result": Raw(content)}
+        if record.status == "failed":
+            return {"error": Raw(content)}
+        return {"result": Raw(_complete(content))}
     return {}
+
+
+def _complete(content: bytes) -> bytes:
+    """Return a result with the type that every result has in the modern era."""
+    if b'"resultType"' in content and "resultType" in decode_any(content):
+        return content
+    return splice(b'"resultType":"complete"', content)
 
 
 def got(record: TaskRecord, journal: Journal, content: bytes | None) -> ExtensionGetTaskResult:

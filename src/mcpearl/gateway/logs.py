@@ -12,6 +12,7 @@ from collections.abc import Hashable
 
 from mcpearl.gateway.tenants import client_of
 from mcpearl.protocol.events import Call, Caller
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.server.context import Context, call_of
 from mcpearl.server.peer import LEVELS, send_notification, wants_log
 from mcpearl.types.base import RequestId
@@ -84,11 +85,11 @@ class SharedLogs:
         self._calls[ctx] = ctx if client is None else client
         return LoggedCall(ctx)
 
-    def sent(self, logged: LoggedCall, id: RequestId) -> None:
-        """Note the id under which the upstream knows a call."""
+    def sent(self, logged: LoggedCall, request: PendingRequest) -> None:
+        """Note the request that was sent for a call."""
         self._sent += 1
-        logged.id, logged.order = id, self._sent
-        self._requests[id] = logged.ctx
+        logged.id, logged.order = request.id, self._sent
+        self._requests[request.id] = logged.ctx
 
     def leave(self, logged: LoggedCall) -> None:
         """Forget a call that has ended.

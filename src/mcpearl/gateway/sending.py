@@ -22,7 +22,7 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.fields import narrow
-from mcpearl.runtime import tracing
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.breaker import BreakerOpen
 from mcpearl.server.context import Context, call_of
 from mcpearl.types.base import (
@@ -31,7 +31,6 @@ from mcpearl.types.base import (
     LOG_LEVEL_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
-    RequestId,
     RequestParams,
     encode,
 )
@@ -72,7 +71,7 @@ class Sending:
         params: Any,
         ctx: Context | None,
         on_progress: ProgressCallback | None = None,
-        on_sent: Callable[[RequestId], None] | None = None,
+        on_sent: Callable[[PendingRequest], None] | None = None,
         logged: LoggedCall | None = None,
     ) -> Raw:
         """Send a request and return its result.
@@ -83,7 +82,7 @@ class Sending:
             params: The params, which may differ from those of the call.
             ctx: The context of the call, which gets its progress; None if the call outlives the context.
             on_progress: Called with progress instead.
-            on_sent: Called with the id under which the upstream knows it.
+            on_sent: Called with the request that waits for the upstream.
             logged: Is told that the upstream has answered, where log messages may be about the call.
 
         Raises:
@@ -100,7 +99,7 @@ class Sending:
             on_progress = reporter(ctx)
         try:
             presentation = self._presentations.of(call.caller) if upstream.is_modern else None
-            meta = tracing.carried(_further(params.meta))
+            meta = _further(params.meta)
             body = self._body(call, params)
             raw = await relay.request(
                 RelayedRequest(call.method, params, body, on_progress, presentation, meta, on_sent)

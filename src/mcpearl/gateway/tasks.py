@@ -22,12 +22,12 @@ from mcpearl.gateway.upstream_client import UpstreamClient
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
 from mcpearl.protocol.events import Call
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.eager import spawn
 from mcpearl.server.context import Context, call_of
 from mcpearl.server.tasks.options import Tasks
 from mcpearl.types.base import (
     RELATED_TASK_KEY,
-    RequestId,
     Result,
     TaskMetadata,
     decode,
@@ -104,7 +104,7 @@ class UpstreamTasks:
     async def at_legacy(self, leg: Leg, call: Call, ctx: Context, sending: Sending) -> Raw:
         """Run a call of a tool as a task of an upstream of 2025-11-25, and return its result."""
         params = replace(call.params, task=call.params.task or TaskMetadata())
-        sent: list[RequestId] = []
+        sent: list[PendingRequest] = []
         report = reporter(ctx)
         raw = await sending.send(leg.client.relay, call, params, ctx, report, sent.append)
         try:
@@ -112,7 +112,7 @@ class UpstreamTasks:
         except UNREADABLE:
             return raw  # it ran as a call, not as a task
         leg.tasks[id] = ctx
-        leg.client.keep_progress(sent[-1], report)
+        leg.client.keep_progress(sent[-1].id, report)
         shape = leg.client.task_shape(None)
         mirror = asyncio.get_running_loop().create_task(_mirrored(shape, id, ctx))
         try:
@@ -120,7 +120,7 @@ class UpstreamTasks:
         finally:
             mirror.cancel()
             leg.tasks.pop(id, None)
-            leg.client.drop_progress(sent[-1])
+            leg.client.drop_progress(sent[-1].id)
         return _encoded(result)
 
     async def at_modern(

@@ -11,7 +11,6 @@ from mcpearl.runtime.tree import Node
 from mcpearl.server.composing import Composing
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.tree import ServerTree, Shown
-from mcpearl.telemetry.options import Telemetry
 
 if TYPE_CHECKING:
     from mcpearl.runtime.rate import Meter
@@ -38,7 +37,6 @@ class Running(Composing):
         """Return the meters that count calls against rates; `Server` overrides this."""
         raise NotImplementedError
 
-    _exported: Telemetry | None
     _blocked_after: float | None
     _lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
 
@@ -108,7 +106,7 @@ class Running(Composing):
                 watch.start()
                 stack.callback(watch.stop)
                 stack.callback(self.parts.show(_named("watchdog of the event loop")))
-            if self._exported is not None:
+            if self.core.exported is not None:
                 from mcpearl.telemetry.sdk import set_up
 
                 set_up(self.name)

@@ -167,3 +167,36 @@ async def test_a_sampler_of_the_application_is_asked(provide: Provide) -> None:
     seen: list[trace.Span] = []
     await call_both(make_app(seen))
     assert read(exporter, "tools/call work").attributes["tagged"] is True
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["resource", "_instrumentation_scope", "_span_limits", "_tracer_metrics", "_is_enabled"],
+)
+async def test_with_another_sdk_all_spans_are_the_sdks_own(
+    provide: Provide, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """An SDK whose tracers lack what light spans are made with, as older ones do."""
+    provider, exporter = provide(ParentBased(TraceIdRatioBased(ALMOST_ALL)))
+    get_tracer = provider.get_tracer
+
+    class OtherTracer:
+        """A tracer of the SDK without one of its members."""
+
+        def __init__(self, *given: Any) -> None:
+            self.__dict__["_own"] = get_tracer(*given)
+
+        def __getattr__(self, name: str) -> Any:
+            if name == missing:
+                raise AttributeError(name)
+            return getattr(self._own, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(self._own, name, value)
+
+    monkeypatch.setattr(trace, "get_tracer", OtherTracer)
+    seen: list[trace.Span] = []
+    await call_both(make_app(seen))
+    assert [isinstance(each, LightSpan) for each in seen] == [False, False]
+    assert read(exporter, "tools/call work").status.is_unset
+    assert not read(exporter, "tools/call fail").status.is_ok

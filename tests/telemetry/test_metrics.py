@@ -229,6 +229,7 @@ async def test_every_kind_of_number_is_on_the_page_of_a_live_gateway() -> None:
         samples = read((await client.request("GET", {}, path="/metrics")).body)
     assert value(samples, "mcpearl_upstreams", state="ready") == 1
     assert value(samples, "mcpearl_received_bytes_total", wire="http") > 100
+    assert value(samples, "mcpearl_sent_bytes_total", wire="http") > 100
     assert value(samples, "mcpearl_part_up", part="bus") == 1
     names = {name for name, _ in samples}
     for name in (
@@ -263,6 +264,76 @@ async def test_bytes_are_counted_by_wire() -> None:
         after = read(await render(measuring.snapshot()))
     for name in ("mcpearl_received_bytes_total", "mcpearl_sent_bytes_total"):
         assert 100 < value(during, name, wire="tcp") <= value(after, name, wire="tcp") < 10_000
+
+
+async def test_bytes_over_http_are_counted_one_by_one() -> None:
+    """Heads, bodies, streams and refusals; a WebSocket counts for itself once it has begun."""
+    app = make_app()
+    async with serving(app, health="/health", websocket="/ws", metrics="/metrics") as client:
+        assert app.measuring is not None
+        metrics = app.measuring.metrics
+
+        def counted(wire: str = "http") -> tuple[float, float]:
+            counters = metrics.snapshot().counters
+            return counters["received"].get(wire, 0), counters["sent"].get(wire, 0)
+
+        async def exchange(request: bytes) -> tuple[float, float]:
+            before = counted()
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+            writer.write(request)
+            answer = await reader.read()  # until the server closes the connection
+            writer.close()
+            after = counted()
+            assert after[0] - before[0] == len(request)
+            assert after[1] - before[1] == len(answer)
+            return len(request), len(answer)
+
+        host = b"host: 127.0.0.1:%d\r\n" % client.port
+        whole = b"GET /health/live HTTP/1.1\r\n" + host + b"connection: close\r\n\r\n"
+        await exchange(whole)
+        await exchange(whole.replace(b"/health/live", b"/nothing"))
+        await exchange(b"this is not HTTP\r\n\r\n")
+        before = counted()
+        async with Client(f"ws://127.0.0.1:{client.port}/ws", telemetry=False) as other:
+            upgraded = counted()
+            for _ in range(20):
+                await other.call_tool("work")
+            assert counted() == upgraded
+            assert min(counted("websocket")) > 20 * 100
+        assert upgraded[0] - before[0] < 2_000
+        session = await client.initialize()
+        stream = await session.get()
+        before = counted()
+        app.notify_list_changed("tools")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
+        assert counted()[1] > before[1]
+        stream.close()
+
+
+async def test_servers_that_are_mounted_by_address_are_upstreams_too() -> None:
+    """Also those that are mounted in a server that is mounted."""
+    behind, inner, app = make_app(), Server("inner", telemetry=False), Server("x", telemetry=False)
+    measuring = app.measure()
+    async with behind.serving("http", port=0) as url:
+        app.mount("one", url)
+        inner.mount("two", url)
+        app.mount("inner", inner)
+        async with app.running():
+
+            async def states() -> dict[str, float]:
+                samples = read(await render(measuring.snapshot()))
+                return {
+                    dict(labels)["state"]: number
+                    for (name, labels), number in samples.items()
+                    if name == "mcpearl_upstreams"
+                }
+
+            async def are_ready() -> bool:
+                return await states() == {"ready": 2}
+
+            await eventually(are_ready)
+            app.unmount("one")
+            assert await states() == {"ready": 1}
 
 
 async def test_a_page_with_many_series_lets_calls_through() -> None:

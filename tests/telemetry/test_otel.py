@@ -132,11 +132,13 @@ async def test_one_trace_through_a_gateway_to_an_isolated_tool() -> None:
         chain = [
             collector.named("tools/call server__alone", "CLIENT"),
             collector.named("tools/call server__alone", "SERVER"),
+            collector.named("tools/call alone", "CLIENT"),
             collector.named("tools/call alone", "SERVER"),
             collector.named("in isolation", "INTERNAL"),
         ]
         assert_chain(chain)
         assert not chain[0]["parent"]
+        check_upstream(collector, chain[2], chain[3])
         asked = [
             collector.named("tools/call ask", "CLIENT"),
             collector.named("tools/call ask", "SERVER"),
@@ -151,6 +153,24 @@ async def test_one_trace_through_a_gateway_to_an_isolated_tool() -> None:
         assert asked[2]["jsonrpc.request.id"] == asked[3]["jsonrpc.request.id"]
         check_questions(collector)
         assert collector.services == {"server", "gateway", "the-client"}
+
+
+def check_upstream(collector: Collector, sent: dict[str, Any], served: dict[str, Any]) -> None:
+    """What a gateway sends is a span of a client, and measured as such."""
+    call = {
+        "mcp.method.name": "tools/call",
+        "gen_ai.tool.name": "alone",
+        "gen_ai.operation.name": "execute_tool",
+        "mcp.protocol.version": "2026-07-28",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+    }
+    assert call.items() <= sent.items()
+    assert sent["server.address"] == "127.0.0.1"
+    assert sent["jsonrpc.request.id"] == served["jsonrpc.request.id"]
+    server = {name: sent[name] for name in ("server.address", "server.port")}
+    measured = [point[0] for point in collector.metrics["mcp.client.operation.duration"]]
+    assert {**call, **server} in measured
 
 
 def check_questions(collector: Collector) -> None:

@@ -1,11 +1,17 @@
 """Whether a server is ready: the event loop and the stores are looked at too."""
 
 import asyncio
+import threading
 import time
 from typing import Any
 
+import pytest
+
 from mcpearl import Server
+from mcpearl.server.serving import health
 from mcpearl.stores.errors import StoreUnavailable
+from tests.redis_server import running
+from tests.telemetry.test_metrics import read, value
 from tests.transports.raw_http import Raw, serving
 from tests.waiting import eventually
 
@@ -37,6 +43,72 @@ async def test_a_store_that_is_away_is_a_reason() -> None:
         assert (await client.request("GET", {}, path="/health/live")).status == 200
         store.away = False
         assert (await client.request("GET", {}, path="/health/ready")).status == 200
+
+
+async def test_a_redis_that_is_killed_is_a_reason_until_it_is_back() -> None:
+    """What the page of metrics says of the store agrees with it."""
+    with running("redis") as redis:
+        app = Server("x", store=redis.url, telemetry=False)
+        async with serving(app, health="/health", metrics="/metrics") as client:
+
+            async def up() -> float:
+                samples = read((await client.request("GET", {}, path="/metrics")).body)
+                assert value(samples, "mcpearl_ready") == value(samples, "mcpearl_store_up")
+                return value(samples, "mcpearl_store_up")
+
+            async def is_up() -> bool:
+                return await is_ready(client) and await up() == 1
+
+            async def is_away() -> bool:
+                answer = await client.request("GET", {}, path="/health/ready")
+                told = any("store" in name for name in answer.json.get("reasons", ()))
+                return answer.status == 503 and told and await up() == 0
+
+            await eventually(is_up)
+            for _ in range(2):
+                redis.kill()
+                await eventually(is_away)
+                assert (await client.request("GET", {}, path="/health/live")).status == 200
+                redis.start()
+                await eventually(is_up)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_check_that_hangs_is_a_reason_and_takes_nothing_from_calls(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(health, "_PATIENCE", 0.1)
+    app, hangs, ran = Server("x", telemetry=False), threading.Event(), list[str]()
+
+    @app.tool
+    def work() -> str:
+        return "done"
+
+    def plain() -> None:
+        ran.append("plain")
+        hangs.wait(60)
+
+    async def forever() -> None:
+        ran.append("async")
+        if not hangs.is_set():
+            await asyncio.Event().wait()
+
+    app.health(plain if kind == "plain" else forever)
+    async with serving(app, health="/health") as client:
+        try:
+            for _ in range(3):
+                asked = (client.request("GET", {}, path="/health/ready") for _ in range(20))
+                for answer in await asyncio.gather(*asked):
+                    assert answer.status == 503
+                    (reason,) = answer.json["reasons"].values()
+                    assert reason == "no answer within 0.1 s"
+            assert (await client.request("GET", {}, path="/health/live")).status == 200
+            assert (await client.call("work")).json["result"]["content"][0]["text"] == "done"
+            # A thread cannot be cancelled, so that one run is all there is; a coroutine can.
+            assert len(ran) == (1 if kind == "plain" else 3)
+        finally:
+            hangs.set()
+        await eventually(lambda: is_ready(client))
 
 
 async def test_a_part_that_is_down_is_a_reason() -> None:

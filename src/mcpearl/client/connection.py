@@ -60,8 +60,8 @@ class RelayedRequest(msgspec.Struct, eq=False):
     """Describes the other client to a modern server."""
     meta: dict[str, Any] | None = None
     """Further members of `_meta`."""
-    on_sent: Callable[[RequestId], None] | None = None
-    """Called with the id under which the request is sent."""
+    on_sent: Callable[[PendingRequest], None] | None = None
+    """Called with the pending request, each time it is sent."""
 
 
 class ClientConnection(ClientReceiver):
@@ -182,7 +182,7 @@ class ClientConnection(ClientReceiver):
             on_progress is not None,
         )
         if request.on_sent is not None:
-            request.on_sent(entry.id)
+            request.on_sent(entry)
         if on_progress is not None:
             self.progress.callbacks[entry.id] = on_progress
         modern = end.presentation is not None

@@ -1,14 +1,28 @@
-"""Calls of a client that an observer is notified of."""
+"""Calls of a client, and requests that it makes for other clients, of which an observer is notified."""
 
 import asyncio
 from typing import Any, TypeVar
 
+import msgspec
+from msgspec import Raw, Struct, field
+
+from mcpearl.client.connection import RelayedRequest
+from mcpearl.client.relay import Relay
 from mcpearl.client.requests import ClientCall, Requests
-from mcpearl.runtime.observer import outcome_of
+from mcpearl.protocol.codec import UNREADABLE
+from mcpearl.protocol.pending import PendingRequest
+from mcpearl.runtime.observer import Outcome, outcome_of
 from mcpearl.runtime.observers import Guarded
 from mcpearl.types.base import Result
 
 R = TypeVar("R", bound=Result)
+
+
+class _ToolOutcome(Struct):
+    is_error: bool = field(default=False, name="isError")
+
+
+_tool_outcome = msgspec.json.Decoder(_ToolOutcome).decode
 
 
 class ObservedRequests(Requests):
@@ -44,3 +58,67 @@ class ObservedRequests(Requests):
             raise
         observer.call_ended(began, call, outcome_of(result), 0, result)
         return result
+
+
+class ObservedRelay(Relay):
+    """A relay whose requests an observer is notified of, each as a call of this client.
+
+    The observer gets results as they came, undecoded.
+
+    Args:
+        observer: Notified of each request.
+        *rest: As for `Relay`.
+    """
+
+    __slots__ = ("_observer",)
+
+    def __init__(self, observer: Guarded, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._observer = observer
+
+    async def request(self, request: RelayedRequest) -> Raw:
+        """Send a request; what the observer adds to its `_meta` replaces what its caller had there."""
+        observer = self._observer
+        call: ClientCall[Any] = ClientCall(
+            request.method, request.params, Result, self._timeout, self._max_timeout
+        )
+        _note_sent(request, call)
+        began = observer.call_began(call)
+        if observer.has_meta:
+            added = observer.call_meta(began)
+            if added:
+                request.meta = {**(request.meta or {}), **added}
+        try:
+            raw = await self._send(request)
+        except asyncio.CancelledError:
+            observer.call_ended(began, call, "cancelled", 0, None)
+            raise
+        except Exception as error:
+            observer.call_ended(began, call, "error", 0, error)
+            raise
+        observer.call_ended(began, call, _outcome_of(request.method, raw), 0, raw)
+        return raw
+
+
+def _note_sent(request: RelayedRequest, call: ClientCall[Any]) -> None:
+    """Have the requests that are sent noted in a call, and reported as before."""
+    note, report = call.sent.append, request.on_sent
+    if report is None:
+        request.on_sent = note
+        return
+
+    def sent(entry: PendingRequest) -> None:
+        note(entry)
+        report(entry)
+
+    request.on_sent = sent
+
+
+def _outcome_of(method: str, raw: Raw) -> Outcome:
+    """Return the outcome of a request that was answered with a result."""
+    if method != "tools/call":
+        return "result"
+    try:
+        return "tool_error" if _tool_outcome(raw).is_error else "result"
+    except UNREADABLE:
+        return "result"

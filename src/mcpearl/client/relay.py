@@ -5,12 +5,15 @@ whatever the tool's hints say: only the original caller can decide that.
 """
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from msgspec import Raw
 
 from mcpearl.client.connection import RelayedRequest
 from mcpearl.client.link import Link
 from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.runtime import tracing
 
 
 class Relay:
@@ -31,8 +34,8 @@ class Relay:
         self._max_timeout = max_timeout
         self._patience = patience
 
-    async def request(self, request: RelayedRequest) -> Raw:
-        """Send a request and return its result.
+    def request(self, request: RelayedRequest) -> Coroutine[Any, Any, Raw]:
+        """Send a request, as a part of the current trace, and return its result.
 
         Args:
             request: The request.
@@ -41,6 +44,10 @@ class Relay:
             ConnectionLost: The connection was lost, or there was none; `maybe_executed` says whether
                 the request may have run.
         """
+        request.meta = tracing.carried(request.meta)
+        return self._send(request)
+
+    async def _send(self, request: RelayedRequest) -> Raw:
         connection = self._link.connection
         if connection is None:
             connection = await self._link.ready(self._until())

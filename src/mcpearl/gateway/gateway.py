@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from mcpearl._version import __version__
 from mcpearl.client.entries import ConfigError, ServerEntry
@@ -23,11 +22,6 @@ from mcpearl.types.capabilities import (
     ResourcesCapability,
     ServerCapabilities,
 )
-
-if TYPE_CHECKING:
-    from mcpearl.server.measuring import Measuring
-else:
-    Measuring = Any  # loaded when something is measured
 
 logger = logging.getLogger("mcpearl.gateway")
 _CHANGED = ListChangedCapability(list_changed=True)
@@ -112,17 +106,11 @@ class Gateway(Server):
         up = {name: upstream.status for name, upstream in self._upstreams.items()}
         return {**up, **self._unused}
 
-    def measure(self) -> "Measuring":
-        """Measure calls, connections, limits and upstreams from now on; call it before serving."""
-        is_new = self.measuring is None
-        measuring = super().measure()
-        if is_new:
-            measuring.metrics.add_gauges(self._count_upstreams)
-        return measuring
-
-    def _count_upstreams(self) -> dict[str, dict[str, float]]:
-        states = Counter(str(status.state) for status in self.servers.values())
-        return {"upstreams": {state: float(count) for state, count in states.items()}}
+    def upstream_states(self) -> Iterator[str]:
+        """Return the state of each upstream, including those that cannot be used."""
+        yield from super().upstream_states()
+        for status in self._unused.values():
+            yield str(status.state)
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

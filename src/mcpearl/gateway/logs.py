@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from mcpearl.gateway.sent import SentRequest
 from mcpearl.gateway.tenants import client_of
 from mcpearl.protocol.events import Call, Caller
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.server.context import Context, call_of
 from mcpearl.server.peer import LEVELS, send_notification, wants_log
 from mcpearl.types.base import RequestId
@@ -52,9 +53,9 @@ class LoggedCall(SentRequest):
         self.ctx = ctx
         self.order = 0  # among the calls that were sent
 
-    def began(self, id: RequestId) -> None:
+    def began(self, request: PendingRequest) -> None:
         """Note the id under which the upstream knows the call, and its order among the others."""
-        self._logs.sent(self, id)
+        self._logs.sent(self, request)
 
 
 class SharedLogs:
@@ -89,13 +90,13 @@ class SharedLogs:
         self._calls[ctx] = ctx if client is None else client
         return LoggedCall(self, ctx)
 
-    def sent(self, logged: LoggedCall, id: RequestId) -> None:
-        """Note the id under which the upstream knows a call, and its order among the calls."""
+    def sent(self, logged: LoggedCall, request: PendingRequest) -> None:
+        """Note the request that was sent for a call, and its order among the calls."""
         if logged.id is not None:  # it did not leave on an earlier connection
             self._requests.pop(logged.id, None)
         self._sent += 1
-        logged.id, logged.order = id, self._sent
-        self._requests[id] = logged.ctx
+        logged.id, logged.order = request.id, self._sent
+        self._requests[request.id] = logged.ctx
 
     def leave(self, logged: LoggedCall) -> None:
         """Forget a call that has ended.

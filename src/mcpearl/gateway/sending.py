@@ -21,7 +21,6 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.fields import narrow
-from mcpearl.runtime import tracing
 from mcpearl.runtime.breaker import BreakerOpen
 from mcpearl.server.context import Context, call_of
 from mcpearl.types.base import (
@@ -96,7 +95,7 @@ class Sending:
             on_progress = reporter(ctx)
         try:
             presentation = self._presentations.of(call.caller) if upstream.is_modern else None
-            meta = tracing.carried(_further(params.meta))
+            meta = _further(params.meta)
             body = self._body(call, params)
             began = None if sent is None else sent.began
             raw = await relay.request(

@@ -1,5 +1,6 @@
 """What becomes of a request that is sent to an upstream, for code that needs to know."""
 
+from mcpearl.protocol.pending import PendingRequest
 from mcpearl.types.base import RequestId
 
 
@@ -12,10 +13,10 @@ class SentRequest:
         self.id: RequestId | None = None  # None until it is sent
         self.answered = False  # with a result or an error
 
-    def began(self, id: RequestId) -> None:
+    def began(self, request: PendingRequest) -> None:
         """Note that it is being sent.
 
         Args:
-            id: The id under which the upstream knows it.
+            request: The request that waits for the upstream.
         """
-        self.id = id
+        self.id = request.id

@@ -32,6 +32,7 @@ from mcpearl.gateway.tasks import UpstreamTasks
 from mcpearl.gateway.tenants import Tenant, owner_of, tenant_of
 from mcpearl.gateway.trust import guard_of
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
+from mcpearl.gateway.watching import UpstreamWatch
 from mcpearl.host.member import RESTARTS, STOPPING, Member
 from mcpearl.host.records import HostChange, ServerStatus
 from mcpearl.protocol.errors import (
@@ -128,6 +129,7 @@ class Upstream:
         self._member: Member | None = None
         self._supervisor: Supervisor | None = None  # of what keeps it connected and reads its lists
         self._outer: list[Enclosing] = []
+        self._watch = UpstreamWatch(self)
 
     def _make_breaker(self) -> Breaker:
         return Breaker(
@@ -224,6 +226,7 @@ class Upstream:
             auth=self._access.auth,
             headers=headers,
             guard=self._guard,
+            watch=self._watch.observer,
             **options,
         )
 
@@ -293,9 +296,18 @@ class Upstream:
         """Report no more changes."""
         self._outer.remove(outer)
 
+    @property
+    def outer_core(self) -> ServerCore | None:
+        """The core of the server that the upstream is mounted in; None while there is none."""
+        return self._outer[0].core if self._outer else None
+
     def is_followed(self, uri: str) -> bool:
         """Whether a client of the gateway is subscribed to a resource."""
         return any(outer.is_followed(uri) for outer in self._outer)
+
+    def upstream_states(self) -> tuple[str]:
+        """Return the state of the shared connection."""
+        return (str(self.status.state),)
 
     def tasks_of(self, name: str) -> Tasks | None:
         """Return how a tool of the upstream runs as a task of the gateway."""

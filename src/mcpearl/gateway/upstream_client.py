@@ -12,6 +12,8 @@ from mcpearl.client.tasks.shapes import ModernTasks, TaskShape
 from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.protocol.errors import ConnectionLost, McpError
 from mcpearl.protocol.events import Notice
+from mcpearl.runtime.observers import Guarded
+from mcpearl.telemetry.options import Telemetry
 from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
@@ -69,6 +71,7 @@ class UpstreamClient(Client):
         ask: Puts questions to the gateway's client.
         heard: Called with each log message as it arrives, and the request on whose stream it came.
         guard: Returns the addresses that may be connected to, if the upstream is not trusted.
+        watch: Returns the observer of requests to the upstream, given its URL.
         **options: Options of `Client`.
     """
 
@@ -80,11 +83,13 @@ class UpstreamClient(Client):
         ask: Ask | None = None,
         heard: Heard | None = None,
         guard: Callable[[], Awaitable[list[str]]] | None = None,
+        watch: Callable[[object], Guarded | None] | None = None,
         **options: Any,
     ) -> None:
         self._heard = heard
         self._ask_timeout = settings.ask_timeout
         self._guard = guard
+        self._observer_of = watch
         self._questions = RelayedQuestions(capabilities, ask, settings.ask_timeout)
         super().__init__(
             target,
@@ -95,8 +100,22 @@ class UpstreamClient(Client):
             validate_output=False,
             **options,
         )
-        self.relay = Relay(self._link, settings.timeout, settings.max_timeout, settings.patience)
+        self.relay = self._make_relay(settings)
         """Sends the requests of the gateway's clients."""
+
+    def _watching(
+        self, observer: Guarded | None, telemetry: Telemetry | bool | None
+    ) -> Guarded | None:
+        """Return the observer that all clients of the upstream share, if there is one."""
+        return None if self._observer_of is None else self._observer_of(self._target.identity)
+
+    def _make_relay(self, settings: UpstreamSettings) -> Relay:
+        parts = self._link, settings.timeout, settings.max_timeout, settings.patience
+        if self._observer is None:
+            return Relay(*parts)
+        from mcpearl.client.observing import ObservedRelay
+
+        return ObservedRelay(self._observer, *parts)
 
     @property
     def has_session(self) -> bool:

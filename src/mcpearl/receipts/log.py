@@ -110,10 +110,11 @@ class ReceiptLog:
 
     def close(self) -> None:
         """Close the files."""
-        for descriptor in (self._lock, self._state_file, self._file, self._heads):
+        self._close_segment()
+        for descriptor in (self._lock, self._state_file):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._lock = self._state_file = self._file = self._heads = -1
+        self._lock = self._state_file = -1
 
     def _opened(self, name: str) -> int:
         return os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -202,15 +203,28 @@ class ReceiptLog:
         header = header_line(self.key.name, first, self._previous, self._tree.subtrees, state.key)
         if self._file >= 0:
             os.fdatasync(self._file)
-            os.close(self._file)
-            os.close(self._heads)
-        self._file = os.open(
-            self.folder / f"{name}.log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
-        self._heads = self._heads_of(first)
+        self._stored = b""  # if this fails, what there is has to be read again
+        heads = self._heads_of(first)
+        try:
+            file = os.open(
+                self.folder / f"{name}.log",
+                os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
+                0o600,
+            )
+        except OSError:
+            os.close(heads)
+            raise
+        self._close_segment()
+        self._file, self._heads = file, heads
         state.segment, state.offset, state.last, state.heads = first, 0, 0, 0
         self._write(header)
         state.offset = len(header)
+
+    def _close_segment(self) -> None:
+        for descriptor in (self._file, self._heads):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._heads = -1
 
     def _heads_of(self, first: int) -> int:
         path = self.folder / f"{segment_name(first)}.heads"
@@ -315,11 +329,9 @@ class ReceiptLog:
         self._replay()
 
     def _use(self, segment: int) -> None:
-        if self._file >= 0:
-            if segment == self._state.segment:
-                return
-            os.close(self._file)
-            os.close(self._heads)
+        if self._file >= 0 and segment == self._state.segment:
+            return
+        self._close_segment()
         path = self.folder / f"{segment_name(segment)}.log"
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         self._heads = self._heads_of(segment)
@@ -356,9 +368,7 @@ class ReceiptLog:
 
     def _discard(self, segment: int) -> None:
         """Remove a segment whose writer was killed before it had written the first line."""
-        for descriptor in (self._file, self._heads):
-            os.close(descriptor)
-        self._file = self._heads = -1
+        self._close_segment()
         (self.folder / f"{segment_name(segment)}.log").unlink()
         if self._segments():
             self._recover()

@@ -368,8 +368,15 @@ class Sampled(Several):
     def answered(self) -> Callable[[Any, Any, int], None]:
         """The function that tells both, or only the other one, that a call was answered."""
         tell = self._tell_answer
-        tell_other = _nothing if self._other is None else self._other.answered
-        if self._other is not None and isinstance(self._other._observer, FastObserver):
+        if self._other is None:
+
+            def answered_alone(call: Any, answer: Any, size: int) -> None:
+                if call.noted.__class__ is list:
+                    tell(call, answer, size)
+
+            return answered_alone
+        tell_other = self._other.answered
+        if isinstance(self._other._observer, FastObserver):
             self._other._observer.tell_followed = tell
             return tell_other
 
@@ -452,10 +459,6 @@ def _joined(each: tuple[Guarded, ...]) -> Guarded | None:
     if len(samplers) == 1 and len(others) <= 1 and all(one.needs_time_only for one in others):
         return Sampled(each)
     return Several(each) if len(each) > 1 else (each[0] if each else None)
-
-
-def _nothing(call: Any, answer: Any, size: int) -> None:
-    """Do nothing: there is no other observer."""
 
 
 def _overrides(observer: Observer, method: str) -> bool:

@@ -1,7 +1,7 @@
 """What a server is made of: the parts that are mounted in it, at any time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.server.dispatch import Dispatcher
@@ -125,6 +125,11 @@ class Composing(Telling):
     def mounts(self) -> "Mapping[str, Mount]":
         """The parts that are mounted, by name."""
         return {} if self._composition is None else dict(self._composition.mounts)
+
+    def upstream_states(self) -> Iterable[str]:
+        """Return the state of each remote server that is mounted here or in a mounted server."""
+        for mount in self.mounts.values():
+            yield from mount.part.upstream_states()
 
     @property
     def catalog(self) -> "Catalog":

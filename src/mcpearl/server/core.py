@@ -26,6 +26,7 @@ from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.stores.shared import REQUEST_BITS, REQUEST_BLOCK, REQUEST_BLOCKS
 from mcpearl.stores.state import StateStore
+from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import ErrorObject
 
@@ -125,6 +126,7 @@ class ServerCore:
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
         self.observer = guarded(observer)
+        self.exported: Telemetry | None = None  # with OpenTelemetry
         self._sources: list[Counters] = []  # counters beside the core's own
         self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()

@@ -5,6 +5,7 @@ calls do no work for metrics.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,7 @@ class Measuring:
         self._leave()
 
     def _look(self) -> None:
-        """Add up what was counted, four times a second; tell the other workers once."""
-        self.metrics.fold()
+        """Tell the other workers what was counted, once for every four looks."""
         self._looks += 1
         if self._looks % _EACH == 0:
             self._leave()
@@ -91,11 +91,16 @@ class Measuring:
     def _gauges(self) -> dict[str, dict[str, float]]:
         parts = list(self._server.tree().walk())
         down = [node for _, node in parts if _is_down(node)]
-        is_ready = not down and not self._server.web.draining
+        store = self._server.shared
+        is_ready = not (down or self._server.web.draining) and (store is None or store.is_up)
         isolation = self._server.isolation
         waiting = 0 if isolation is None else sum(pool.waiting for pool in isolation.pools)
+        upstreams = Counter(self._server.upstream_states())
+        found = {} if store is None else {"store_up": {"": float(store.is_up)}}
         return {
+            **found,
             "isolated_waiting": {"": float(waiting)},
+            "upstreams": {state: float(count) for state, count in upstreams.items()},
             **_by_part(parts),
             "parts_down": {"": float(len(down))},
             "ready": {"": float(is_ready)},

@@ -41,17 +41,17 @@ class Operating:
         if log not in ("text", "json"):
             raise ValueError(f"`log` is 'text' or 'json', not {log!r}")
         self.log = log
-        self._exported = chosen(telemetry)
+        exported = self.core.exported = chosen(telemetry)
         if log == "json":
             from mcpearl.telemetry.logs import CallContext
 
             self.core.observe(CallContext())
-        if self._exported is not None:
+        if exported is not None:
             from mcpearl.telemetry.otel import OpenTelemetry
 
             service = self.core.offer.info.name
             self.core.observe(
-                OpenTelemetry("server", self._exported, self._registry.has, service=service)
+                OpenTelemetry("server", exported, self._registry.has, service=service)
             )
 
     @property

@@ -45,8 +45,8 @@ class Questions:
         question = ObservedQuestion(method, params, self._transport.medium, version)
         with watched(observer, question) as began:
             added = observer.question_meta(began)
-            if added:
-                params = replace(params, meta={**added, **(getattr(params, "meta", None) or {})})
+            if added:  # it replaces what an upstream has written there, whose question this may be
+                params = replace(params, meta={**(getattr(params, "meta", None) or {}), **added})
             question.answer = await self._ask(call, method, params, kind, question)
         return question.answer
 

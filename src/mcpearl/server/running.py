@@ -12,7 +12,6 @@ from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.composing import Composing
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.tree import EXPORTER, WATCHDOG, ServerTree
-from mcpearl.telemetry.options import Telemetry
 
 if TYPE_CHECKING:
     from mcpearl.runtime.rate import Meter
@@ -40,7 +39,6 @@ class Running(Composing):
         """Return the meters that count calls against rates; `Server` overrides this."""
         raise NotImplementedError
 
-    _exported: Telemetry | None
     _blocked_after: float | None
     _lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
 
@@ -108,7 +106,7 @@ class Running(Composing):
 
                 watch = BlockingWatch(self._blocked_after, self.core.blocked)
                 await self.parts.root.add(Child(WATCHDOG, watch, backoff=_RARE))
-            if self._exported is not None:
+            if self.core.exported is not None:
                 from mcpearl.telemetry.exporter import ExporterPart
 
                 await self.parts.root.add(Child(EXPORTER, ExporterPart(self.name)))

@@ -100,6 +100,11 @@ class RedisStore:
         finally:
             await self.link.close()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the last command reached the server."""
+        return self.link.is_up
+
     def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
         """Return the watch over the connection, the renewal of leases, and the count of sessions."""
         return {

@@ -129,6 +129,11 @@ class SharedStore(Protocol):
         """
         ...
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be reached, as far as is known without asking it."""
+        ...
+
     def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
         """Return what has to run while the process is part of the deployment, by name."""
         ...

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from mcpearl.telemetry.durations import Attributes
 
 _FEW = 32  # attributes, more than a call has
-_FLAGS = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
+_FLAGS = TraceFlags(TraceFlags.SAMPLED | getattr(TraceFlags, "RANDOM_TRACE_ID", 0))
 
 
 class DrawnIds(threading.local):

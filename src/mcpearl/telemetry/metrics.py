@@ -1,4 +1,4 @@
-"""Counters of one process, kept by an observer: a call costs one lookup and two appends.
+"""Counters of one process, kept by an observer: a call costs one lookup and three additions.
 
 `Metrics` counts while calls run; `snapshot` copies the numbers for what shows them: `prometheus`
 renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
@@ -28,6 +28,8 @@ from mcpearl.types.methods import REQUESTS
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the buckets of durations, in seconds, as the MCP semantic conventions have them."""
+SHORT = BOUNDS[0]
+"""The upper bound of the first bucket."""
 MAX_SERIES = 2_000
 """Combinations of method, name and outcome that are counted apart."""
 OTHER = "_OTHER"
@@ -38,47 +40,41 @@ _NAMED = ("tools/call", "prompts/get")
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
-Put = Callable[[float], None]
 Numbers = list[Any]
 """Of one series: seconds in all, bytes of answers in all, then how many fell into each bucket."""
 
 
 class Series:
-    """The observations of one series. They are collected as they come, and sorted into buckets later."""
+    """The observations of one series."""
 
-    __slots__ = ("_collected", "_numbers", "put")
+    __slots__ = ("_longer", "seconds", "short", "size")
 
     def __init__(self) -> None:
-        self._numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
-        self._collected: list[float] = []
-        self.put = self._collected.append
-        """Takes the seconds of an observation, and then its bytes."""
+        self.seconds = 0.0
+        """Seconds in all."""
+        self.size = 0
+        """Bytes of answers in all."""
+        self.short = 0
+        """How many fell into the first bucket, as most do."""
+        self._longer = [0] * len(BOUNDS)  # how many fell into each of the others
 
     def add(self, seconds: float, size: int) -> None:
         """Add an observation."""
-        self.put(seconds)
-        self.put(size)
+        self.seconds += seconds
+        self.size += size
+        if seconds <= SHORT:
+            self.short += 1
+        else:
+            self.sort(seconds)
 
-    def fold(self) -> None:
-        """Add up what was collected."""
-        if not self._collected:
-            return
-        numbers, times = self._numbers, self._collected[::2]
-        numbers[0] += sum(times)
-        numbers[1] += sum(self._collected[1::2])
-        numbers[2] += len(times)
-        if max(times) > BOUNDS[0]:
-            longer = [seconds for seconds in times if seconds > BOUNDS[0]]
-            numbers[2] -= len(longer)
-            for seconds in longer:
-                numbers[2 + bisect_left(BOUNDS, seconds)] += 1
-        self._collected.clear()
+    def sort(self, seconds: float) -> None:
+        """Put an observation into one of the later buckets."""
+        self._longer[bisect_left(BOUNDS, seconds) - 1] += 1
 
     @property
     def numbers(self) -> Numbers:
         """The numbers as they are now."""
-        self.fold()
-        return list(self._numbers)
+        return [self.seconds, self.size, self.short, *self._longer]
 
 
 class MetricsSnapshot(Struct):
@@ -139,7 +135,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Put] = {}  # of the series of tools that had a result
+        self._tools: dict[str, Series] = {}  # of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         # They are 0 from the start: Prometheus does not see the first event of a series that begins at 1.
@@ -149,7 +145,7 @@ class Metrics(FastObserver):
         }
         self._connections: dict[str, float] = {}
         self._received: dict[str, float] = {}
-        self._reading: list[tuple[str, Callable[[], int]]] = []
+        self._reading: list[tuple[str, Callable[[], tuple[int, int]]]] = []
         self._sent: dict[str, float] = {}  # over connections that have ended
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
@@ -164,8 +160,13 @@ class Metrics(FastObserver):
         """Read further numbers with each snapshot, by metric and label."""
         self._gauges.append(read)
 
-    def add_received(self, medium: str, read: Callable[[], int]) -> None:
-        """Read how many bytes came over a wire with each snapshot, where the wire counts them."""
+    def add_bytes(self, medium: str, read: Callable[[], tuple[int, int]]) -> None:
+        """Read how many bytes came and left over a wire with each snapshot, where the wire counts them.
+
+        Args:
+            medium: The wire.
+            read: Returns the bytes that were received and those that were sent.
+        """
         self._reading.append((medium, read))
 
     # Calls
@@ -178,12 +179,17 @@ class Metrics(FastObserver):
         if size and type(answer) is EncodedToolResult and call.method == "tools/call":
             # Most calls are such: a tool that was counted before has succeeded.
             try:
-                put = self._tools[call.params.name]
-                put(clock.monotonic() - call.noted)
+                series = self._tools[call.params.name]
+                took = clock.monotonic() - call.noted
             except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
                 pass
             else:
-                put(size)
+                series.seconds += took
+                series.size += size
+                if took <= SHORT:
+                    series.short += 1
+                else:
+                    series.sort(took)
                 return
         noted = call.noted
         if noted.__class__ is list:
@@ -206,7 +212,7 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series.put
+            self._tools[name] = series
         return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
@@ -280,11 +286,6 @@ class Metrics(FastObserver):
         """How many combinations of method, name and type of error are counted apart."""
         return len(self._calls)
 
-    def fold(self) -> None:
-        """Add up what was collected since the last time. The owner calls it a few times a second."""
-        for series in (*self._calls.values(), *self._sessions.values()):
-            series.fold()
-
     def snapshot(self) -> MetricsSnapshot:
         """Return the numbers of this process, with those of the processes before it."""
         counters: dict[str, dict[str, float]] = {
@@ -305,7 +306,9 @@ class Metrics(FastObserver):
         sent.pop("http", None)  # its sessions are not connections
         received = dict(self._received)
         for medium, reading in self._reading:
-            received[medium] = received.get(medium, 0) + reading()
+            came, left = reading()
+            received[medium] = received.get(medium, 0) + came
+            sent[medium] = sent.get(medium, 0) + left
         found.counters |= {"received": received, "sent": sent}
         found.gauges["sessions"] = media
         # Sessions over HTTP share connections, which the wire counts itself.

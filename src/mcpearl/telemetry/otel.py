@@ -28,7 +28,9 @@ from mcpearl.telemetry.options import Telemetry
 from mcpearl.telemetry.sampling import (
     Coin,
     Draws,
+    PassedBy,
     Unsampled,
+    Untraceable,
     Untraced,
     context_of,
     has_trace,
@@ -92,7 +94,8 @@ class OpenTelemetry(SamplingObserver):
         knows: Whether there is a tool (`tools/call`) or prompt (`prompts/get`) of a name, where that is
             known; names that clients make up are not exported.
         server: Attributes of the server that a client is connected to.
-        service: The name under which isolated processes export, unless the environment has one.
+        service: The name under which isolated processes of a server export, unless the environment
+            has one.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class OpenTelemetry(SamplingObserver):
         self._tracer = trace.get_tracer("mcpearl", __version__)
         self._coin = Coin(self._tracer)
         self._durations = Durations(side, self._server) if telemetry.metrics else None
-        if telemetry.traces:
+        if telemetry.traces and self._is_server:
             tracing.use(_current_meta, partial(_enter, service))
         self._described: dict[tuple[str, str, str, str], Attributes] = {}
         self._open: dict[object, float] = {}  # when each connection began
@@ -133,7 +136,7 @@ class OpenTelemetry(SamplingObserver):
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
         """Return two functions, which mark the context of calls without a span and remove the mark."""
-        return passing_by() if self._telemetry.traces else (_nothing, _nothing)
+        return passing_by(self._coin) if self._telemetry.traces else (_nothing, _nothing)
 
     def call_began(self, call: Any) -> "Traced | Unsampled":
         """Begin a span, in the trace that the request names, or the one that is active at a client."""
@@ -142,7 +145,9 @@ class OpenTelemetry(SamplingObserver):
             return Unsampled(began)
         parent = self._parent_of(call)
         if parent is None and not self._coin.flip():
-            return Unsampled(began)
+            return self._coin.unsampled(began)
+        if parent is not None and (isinstance(parent, Unsampled) or not self._coin.is_set_up):
+            return Traced(trace.INVALID_SPAN, parent, {}, began)  # the trace is passed on as it is
         return self._begin(call, parent, self._ambient(), began)
 
     def _parent_of(self, call: Any) -> Context | None:
@@ -152,6 +157,10 @@ class OpenTelemetry(SamplingObserver):
         """
         if not self._is_server:
             current = otel_context.get_current()
+            if isinstance(current, PassedBy):
+                current = current.own()
+            if current.__class__ is Context and not current:
+                return None
             has_span = trace.get_current_span(current).get_span_context().is_valid
             return current if has_span or current else None
         meta: Any = getattr(call.params, "meta", None)
@@ -213,8 +222,8 @@ class OpenTelemetry(SamplingObserver):
         if self._is_server:
             return call.caller.version.name, call.outlet.medium
         connection = self._connection
-        if connection is not None:
-            self._travels = connection.end.agreed or "", connection.transport.medium
+        if connection is not None and connection.end.agreed is not None:
+            self._travels = connection.end.agreed, connection.transport.medium
         return self._travels
 
     @staticmethod
@@ -238,7 +247,8 @@ class OpenTelemetry(SamplingObserver):
     def call_meta(self, began: "Traced | Unsampled") -> dict[str, str]:
         """Return the members of `_meta` that tell the server which span the request belongs to."""
         carrier: dict[str, str] = {}
-        propagate.inject(carrier, began.context)
+        if began.__class__ is not Untraceable:
+            propagate.inject(carrier, began.context)
         return carrier
 
     def call_ended(
@@ -248,7 +258,7 @@ class OpenTelemetry(SamplingObserver):
         durations = self._durations
         if durations is not None and not durations.are_recorded:
             durations = None
-        if durations is None and began.__class__ is Unsampled:
+        if durations is None and isinstance(began, Unsampled):
             return
         error = _error_type(outcome, answer)
         if isinstance(began, Traced):

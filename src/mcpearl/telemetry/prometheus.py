@@ -42,9 +42,7 @@ METRICS: dict[str, Metric] = {
     "received": Metric(
         "mcpearl_received_bytes_total", "counter", "Bytes that clients sent.", "wire"
     ),
-    "sent": Metric(
-        "mcpearl_sent_bytes_total", "counter", "Bytes sent to clients on streams.", "wire"
-    ),
+    "sent": Metric("mcpearl_sent_bytes_total", "counter", "Bytes sent to clients.", "wire"),
     "bounds": Metric(
         "mcpearl_bounds_reached_total",
         "counter",
@@ -77,6 +75,7 @@ METRICS: dict[str, Metric] = {
     "upstreams": Metric(
         "mcpearl_upstreams", "gauge", "Servers behind a gateway, by how they stand.", "state"
     ),
+    "store_up": Metric("mcpearl_store_up", "gauge", "Processes that reach the shared store."),
     "isolated_waiting": Metric(
         "mcpearl_isolated_waiting", "gauge", "Calls that wait for an isolated process."
     ),

@@ -24,6 +24,7 @@ _SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # 
 
 
 STRETCH = 256  # calls that are decided on at once
+_UNTIL_LOOK = 16  # calls after which it is checked again whether the SDK is set up
 
 
 class Coin:
@@ -45,10 +46,16 @@ class Coin:
         self.bound: int | None = None
         """Traces with a lower id are sampled; None as long as the SDK has to be asked."""
 
+    @property
+    def is_set_up(self) -> bool:
+        """Whether there is anything that makes spans."""
+        self._knows_the_rate()
+        return self._looked
+
     def flip(self) -> bool:
         """Whether a span is to be made; the SDK may still decide that it is not recorded."""
         if not self._knows_the_rate():
-            return True
+            return self._looked  # the SDK is asked, if it is set up
         if self._ids.trace_id is not None:
             return True  # the span of the last draw is still to be made
         if random.random() >= self._rate:
@@ -56,16 +63,25 @@ class Coin:
         self.win()
         return True
 
-    def misses(self) -> int:
-        """Return how many calls in a row get no span. If it is fewer than `STRETCH`, the next one does.
+    def misses(self) -> tuple[int, bool]:
+        """Return how many calls in a row get no span, and whether the next one does.
 
         This is one draw for all of them; each has the same chance as if it were drawn by itself.
         """
         if not self._knows_the_rate():
-            return 0
+            return (0, True) if self._looked else (_UNTIL_LOOK, False)
         if not self._rate:
-            return STRETCH
-        return min(STRETCH, int(log(1.0 - random.random()) / self._rarity))
+            return STRETCH, False
+        missed = int(log(1.0 - random.random()) / self._rarity)
+        return (missed, True) if missed < STRETCH else (STRETCH, False)
+
+    def unsampled(self, began: float) -> "Unsampled":
+        """Return the context of a call without a span. It is empty while the SDK is not set up.
+
+        Args:
+            began: When the call began, in monotonic time.
+        """
+        return Unsampled(began) if self._looked else Untraceable(began)
 
     def win(self) -> None:
         """Draw the id of a trace that is sampled."""
@@ -91,10 +107,10 @@ class Coin:
     def _look(self) -> None:
         """Find out which share of the traces the SDK samples, once it is set up."""
         tracer: Any = getattr(self._tracer, "_tracer", self._tracer)  # behind the API's stand-in
-        sampler = getattr(tracer, "sampler", None)
-        if sampler is None:
-            return
+        if isinstance(tracer, trace.NoOpTracer):
+            return  # it is not set up
         self._looked = True
+        sampler = getattr(tracer, "sampler", None)
         root = getattr(sampler, "_root", sampler)
         bound, rate = getattr(root, "bound", None), getattr(root, "rate", 1)
         if isinstance(bound, int) and rate < 1 and hasattr(tracer, "id_generator"):
@@ -135,33 +151,63 @@ class Unsampled(Context):
         return dict(self)
 
 
-class _PassedBy(Context):
-    """The context of all calls that are not followed. A call that reads it gets one of its own."""
+class Untraceable(Unsampled):
+    """The context of a call while the SDK is not set up. Nothing can be known of its trace."""
+
+    __slots__ = ()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        return dict.get(self, key, default)
+
+    def copy(self) -> dict[str, object]:
+        """Return the values."""
+        return dict(self)
+
+
+class PassedBy(Context):
+    """The context of all calls that are not followed. A call that reads it gets one of its own.
+
+    Args:
+        coin: Makes that context.
+    """
+
+    __slots__ = ("_coin",)
+
+    def __init__(self, coin: Coin) -> None:
+        self._coin = coin
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value of the call's own context."""
-        return self._own().get(key, default)
+        return self.own().get(key, default)
 
     def copy(self) -> dict[str, object]:
         """Return the values of the call's own context."""
-        return self._own().copy()
+        return self.own().copy()
 
-    def _own(self) -> "Unsampled":
-        own = Unsampled(0.0)
-        otel_context.attach(own)
-        return own
+    def own(self) -> Context:
+        """Return the call's own context, which is the current one from then on."""
+        current = otel_context.get_current()
+        if current is self:
+            current = self._coin.unsampled(0.0)
+            otel_context.attach(current)
+        elif not (isinstance(current, Unsampled) or _SPAN in current):
+            return self._coin.unsampled(0.0)  # it is read outside of the call
+        return current
 
 
-_PASSED_BY = _PassedBy()
+def passing_by(coin: Coin) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    """Return two functions: one marks the current context as not sampled, the other removes the mark.
 
-
-def passing_by() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    """Return two functions: one marks the current context as not sampled, the other removes the mark."""
+    Args:
+        coin: Makes the contexts of calls in which the mark is read.
+    """
+    mark = PassedBy(coin)
     runtime = getattr(otel_context, "_RUNTIME_CONTEXT", None)
     variable = getattr(runtime, "_current_context", None)  # of the usual one, which is faster
     if isinstance(variable, ContextVar):
-        return partial(variable.set, _PASSED_BY), variable.reset
-    return partial(otel_context.attach, _PASSED_BY), otel_context.detach
+        return partial(variable.set, mark), variable.reset
+    return partial(otel_context.attach, mark), otel_context.detach
 
 
 class Draws(Stretch):
@@ -190,8 +236,7 @@ class Draws(Stretch):
         if self._follows_all():
             return True
         if not self._wins:
-            misses = self._coin.misses()
-            self._wins = misses < STRETCH
+            misses, self._wins = self._coin.misses()
             if misses:
                 self.left = misses - 1
                 return False

@@ -4,13 +4,16 @@ import asyncio
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mcpearl import Client
+from tests.ports import free_port
 from tests.transports.raw_http import Raw
 
 SCRIPT = """
@@ -107,3 +110,62 @@ def test_the_manager_hears_of_readiness_life_and_stopping(tmp_path: Path):
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=30)
+
+
+SLOW = """
+import asyncio, os, sys, time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from mcpearl import Server
+
+@asynccontextmanager
+async def lifespan(app):
+    while not Path({gate!r}).exists():
+        await asyncio.sleep(0.01)
+    yield
+
+app = Server("service", lifespan=lifespan)
+app.run("http", port={port}, workers=3)
+"""
+
+
+def test_the_parent_of_workers_speaks_for_all_of_them(tmp_path: Path):
+    """It is ready when all of them are; a worker that is replaced makes no difference to systemd."""
+    address, gate, port = tmp_path / "n", tmp_path / "gate", free_port()
+    script = tmp_path / "server.py"
+    script.write_text(SLOW.format(gate=str(gate), port=port))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        manager.bind(str(address))
+        manager.settimeout(30)
+        process = subprocess.Popen(
+            [sys.executable, str(script)],
+            env={**os.environ, "NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "100000"},
+        )
+
+        def heard() -> str:
+            data, [(_, _, credentials)], _, _ = manager.recvmsg(4096, 100)
+            assert struct.unpack("iii", credentials)[0] == process.pid, "a worker spoke"
+            return data.decode()
+
+        try:
+            assert [heard() for _ in range(10)] == ["WATCHDOG=1"] * 10, "no worker is up yet"
+            gate.touch()
+            while (message := heard()) != "READY=1":
+                assert message == "WATCHDOG=1"
+            workers = psutil.Process(process.pid).children()
+            assert len(workers) == 3
+
+            async def use() -> None:
+                async with Client(f"http://127.0.0.1:{port}/mcp", telemetry=False) as client:
+                    await client.ping()
+
+            asyncio.run(use())
+            workers[0].kill()
+            assert {heard() for _ in range(10)} == {"WATCHDOG=1"}
+            process.terminate()
+            while (message := heard()) != "STOPPING=1":
+                assert message == "WATCHDOG=1"
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0

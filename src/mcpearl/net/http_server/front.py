@@ -42,7 +42,7 @@ class HttpFront:
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
         request_type: The class of requests.
-        counted: Whether the bytes that are read are counted.
+        counted: Whether the bytes that are read and written are counted.
     """
 
     def __init__(
@@ -72,7 +72,13 @@ class HttpFront:
         self.request_type = request_type
         self.received = 0
         """Bytes that were read, if they are counted."""
-        self._connection_type = CountedConnection if counted else HttpServerConnection
+        self.sent = 0
+        """Bytes that were written, if they are counted."""
+        self._connection_type: type[HttpServerConnection] = HttpServerConnection
+        if counted:
+            from mcpearl.net.http_server.counting import CountedConnection
+
+            self._connection_type = CountedConnection
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         if congestion is not None:
@@ -170,17 +176,3 @@ class HttpFront:
                 await asyncio.wait(list(self.tasks), timeout=_UNWINDING)
             for connection in list(self.connections):
                 connection.close()
-
-
-_data_received = HttpServerConnection.data_received
-
-
-class CountedConnection(HttpServerConnection):
-    """A connection whose bytes are counted."""
-
-    __slots__ = ()
-
-    def data_received(self, data: bytes) -> None:
-        """Count bytes, and take them."""
-        self.front.received += len(data)
-        _data_received(self, data)

@@ -4,7 +4,7 @@ A `Part` answers calls as a dispatcher does, and is started and stopped. Servers
 processes are parts too; `mcpearl.gateway` makes them, since it knows clients.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -128,6 +128,10 @@ class Part(Protocol):
         """Report no more changes."""
         ...
 
+    def upstream_states(self) -> Iterable[str]:
+        """Return the state of each connection to a remote server that the part has."""
+        ...
+
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool runs as a task of the outer server; None for one that does not."""
         ...
@@ -222,6 +226,10 @@ class ServerPart:
         """Stop reporting."""
         self._server.core.enclosing.remove(outer)
 
+    def upstream_states(self) -> Iterable[str]:
+        """Return the states of the remote servers that are mounted in the server."""
+        return self._server.upstream_states()
+
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool of the server runs as a task."""
         return self._server.tools_known.tasks_of(name)
@@ -261,6 +269,10 @@ class HandlerPart:
 
     def leave(self, outer: Enclosing) -> None:
         """Do nothing."""
+
+    def upstream_states(self) -> Iterable[str]:
+        """Return nothing: connections of a handler are its own."""
+        return ()
 
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool of the handler runs as a task."""

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,6 +41,7 @@ class Health:
         self._live = None if base is None else f"{base}/live"
         self._ready = () if base is None else (base, f"{base}/ready")
         self._passed = True  # whether all checks and stores were well when last asked
+        self._running: dict[int, asyncio.Task[Any]] = {}  # checks that have not ended, by place
 
     async def answer(self, path: str) -> tuple[int, bytes] | None:
         """Return the status and the body of the answer; None for any other path."""
@@ -66,7 +68,7 @@ class Health:
         """Return why the server is not ready, by what is wrong; nothing if it is ready."""
         found = await self._stores()
         checks = self._server.web.checks
-        answers = await asyncio.gather(*(self._check(check) for check in checks))
+        answers = await asyncio.gather(*(self._check(*each) for each in enumerate(checks)))
         for check, reason in zip(checks, answers, strict=True):
             if reason is not None:
                 found[getattr(check, "__name__", type(check).__name__)] = reason
@@ -100,19 +102,33 @@ class Health:
                 found[name] = f"away: {type(error).__name__}"
         return found
 
-    async def _check(self, check: HealthCheck) -> str | None:
-        """Run a check; return the reason why it failed, or None."""
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                answer = await self._run(check)
-        except TimeoutError:
+    async def _check(self, place: int, check: HealthCheck) -> str | None:
+        """Run a check; return the reason why it failed, or None.
+
+        While a check runs, others that ask wait for the same run: one that hangs takes one thread.
+        """
+        work = self._running.get(place)
+        if work is None:
+            work = self._running[place] = asyncio.ensure_future(self._run(check))
+            work.add_done_callback(partial(self._ended, place))
+        await asyncio.wait((work,), timeout=_PATIENCE)
+        if not work.done() and inspect.iscoroutinefunction(check):
+            work.cancel()  # a function in a thread cannot be
+        if not work.done() or work.cancelled():
             return f"no answer within {_PATIENCE:g} s"
-        except Exception as error:
-            logger.warning("the health check %r failed", check, exc_info=True)
+        error = work.exception()
+        if error is not None:
+            logger.warning("the health check %r failed", check, exc_info=error)
             return type(error).__name__
+        answer = work.result()
         if answer is None or answer is True:
             return None
         return answer if isinstance(answer, str) else "failed"
+
+    def _ended(self, place: int, work: "asyncio.Task[Any]") -> None:
+        del self._running[place]
+        if not work.cancelled():
+            work.exception()  # marked as retrieved, also if nothing waits for it any more
 
     async def _run(self, check: HealthCheck) -> Any:
         if inspect.iscoroutinefunction(check):

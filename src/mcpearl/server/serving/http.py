@@ -230,7 +230,9 @@ class HttpListener:
         websocket: Callable[[], asyncio.Protocol] | None,
         request_type: type[Http1Request] = Http1Request,
     ) -> HttpFront:
-        measuring = self._server.measuring
+        # What comes through the door of a worker was counted by the worker that a client sent it to.
+        is_public = endpoint is self._endpoint.entrance
+        measuring = self._server.measuring if is_public else None
         front = HttpFront(
             endpoint,
             _internal_error,
@@ -240,12 +242,12 @@ class HttpListener:
             budget=self._server.core.budget,
             reached=self._server.core.bounded,
             congestion=self._server.turns.congestion,
-            turn_away=self._turn_away() if endpoint is self._endpoint.entrance else None,
+            turn_away=self._turn_away() if is_public else None,
             request_type=request_type,
             counted=measuring is not None,
         )
         if measuring is not None:
-            measuring.metrics.add_received("http", lambda: front.received)
+            measuring.metrics.add_bytes("http", lambda: (front.received, front.sent))
         return front
 
     def _turn_away(self) -> "TurningAway | None":

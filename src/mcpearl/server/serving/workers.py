@@ -17,7 +17,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.server")
 
+_STARTING = 0.05  # seconds between two looks at workers that are not up yet
 _YOUNG = 5.0  # seconds of life under which a worker is replaced only after a pause
 _PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0, settled_after=_YOUNG)
 _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
@@ -301,7 +302,6 @@ class Crew:
             for worker in self._workers:
                 self._start(worker)
             logger.info(self._greeting)
-            systemd.notify("READY=1")
             self._watch()
         finally:
             systemd.notify("STOPPING=1")
@@ -344,9 +344,15 @@ class Crew:
 
     def _watch(self) -> None:
         beat = systemd.SystemdWatchdog().interval
+        all_up = False
         while True:
+            if not all_up and all(self._is_up(worker) for worker in self._workers):
+                all_up = True
+                systemd.notify("READY=1")
             dues = [worker.due for worker in self._workers if worker.due is not None]
             wait = max(0.0, min(dues) - clock.monotonic()) if dues else 3600.0
+            if not all_up:
+                wait = min(wait, _STARTING)
             if beat:
                 systemd.notify("WATCHDOG=1")
                 wait = min(wait, beat)
@@ -369,8 +375,9 @@ class Crew:
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         worker.last_error = f"process {pid} {_how(status)}"
         self._tell(worker, None)
-        worker.was_up = self._came_up(worker) or worker.was_up
-        if not worker.was_up:
+        is_up = self._is_up(worker)
+        os.close(worker.ready)
+        if not is_up:
             raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
         worker.retries.worked_for(lived)
@@ -384,13 +391,13 @@ class Crew:
         if not pause:
             self._start(worker)
 
-    def _came_up(self, worker: _WorkerPlace) -> bool:
-        try:
-            return os.read(worker.ready, 1) == b"1"
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(worker.ready)
+    @staticmethod
+    def _is_up(worker: _WorkerPlace) -> bool:
+        """Whether a process in this place has come up."""
+        if not worker.was_up:
+            with suppress(BlockingIOError):
+                worker.was_up = os.read(worker.ready, 1) == b"1"
+        return worker.was_up
 
     def _end(self) -> None:
         """Ask every worker to stop; kill those still running after the grace period."""

@@ -39,6 +39,15 @@ def draw(results: Results, folder: Path, titles: dict[str, str]) -> Iterator[tup
 
 
 def _draw(results: Results, file: Path, metrics: tuple[str, ...], titles: dict[str, str]) -> None:
+    from matplotlib import pyplot
+
+    figure = drawn(results, metrics, titles)
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+    pyplot.close(figure)
+
+
+def drawn(results: Results, metrics: tuple[str, ...], titles: dict[str, str]) -> Any:
+    """Return a figure with a panel for each metric."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -63,8 +72,7 @@ def _draw(results: Results, file: Path, metrics: tuple[str, ...], titles: dict[s
     for axis, name in zip(axes, metrics, strict=True):
         _draw_panel(axis, results, name, titles)
         axis.set_ylim(most - 0.5, -0.5)  # bars of the same height in all panels, from the top
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
-    pyplot.close(figure)
+    return figure
 
 
 def _draw_panel(axis: Any, results: Results, name: str, titles: dict[str, str]) -> None:

@@ -6,7 +6,6 @@ a new one cannot be forgotten.
 
 import importlib
 import inspect
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import mcpearl
 
 HERE = Path(__file__).parent
 OUT = HERE / "reference"
-QUICK = bool(os.environ.get("QUICK"))  # without the modules that have hundreds of names
 
 # Pages, and the names on them: of `mcpearl` itself by name, of other modules all they export.
 PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -132,7 +130,7 @@ def generate() -> None:
             found = [each for _, each in sorted(entries[page])]
             write(OUT / f"{page}.rst", rst(title, text, found))
             written.append(page)
-    for page, (title, module) in () if QUICK else MODULES.items():
+    for page, (title, module) in MODULES.items():
         try:
             loaded = importlib.import_module(module)
         except ModuleNotFoundError:

@@ -22,7 +22,7 @@ from tests.console.browser import Browser, running_browser
 from tests.console.page import KEY, Page, open_page
 from tests.console.worker_app import TOKEN
 from tests.ports import free_port
-from tests.waiting import eventually
+from tests.waiting import at_rest, eventually
 
 APP = Path(__file__).with_name("worker_app.py")
 WORKERS = 3
@@ -95,7 +95,9 @@ async def clients_everywhere(url: str) -> AsyncIterator[dict[int, Client]]:
     async with AsyncExitStack() as stack:
         found: dict[int, Client] = {}
         for _ in range(200):
-            client = await stack.enter_async_context(Client(url, protocol="2025-11-25"))
+            client = await stack.enter_async_context(
+                Client(url, protocol="2025-11-25", reconnect=False)  # what was ended stays ended
+            )
             found.setdefault((await client.call_tool("where")).data, client)
             if len(found) == WORKERS:
                 yield found
@@ -105,6 +107,11 @@ async def clients_everywhere(url: str) -> AsyncIterator[dict[int, Client]]:
 
 def of_worker(number: int, where: Callable[[Any], Any] = lambda event: True) -> Any:
     return lambda event: event["worker"] == number and where(event)
+
+
+def waits(event: Any) -> bool:
+    """Whether a call of `wait` is in flight; others, which end by themselves, may be shown too."""
+    return any(row["name"] == "wait" for row in event["rows"])
 
 
 async def processes(page: Page) -> dict[int, int]:
@@ -153,8 +160,8 @@ async def test_what_a_page_asks_reaches_the_worker_that_has_it():
             for number, pid in pids.items():
                 client = clients[pid]
                 waiting = asyncio.create_task(client.call_tool("wait"))
-                running = await page.event("running", of_worker(number, lambda e: e["rows"]))
-                (row,) = running["rows"]
+                running = await page.event("running", of_worker(number, waits))
+                row = next(each for each in running["rows"] if each["name"] == "wait")
                 await page.do(do="stop_call", number=row["number"], worker=number)
                 with pytest.raises(McpError, match="stopped by the server's operator"):
                     await waiting
@@ -248,7 +255,9 @@ async def test_nothing_is_measured_when_no_page_is_open():
         return sum(psutil.Process(pid).num_fds() for pid in crew.pids)
 
     async with machine() as crew:
-        before = descriptors(crew)
+        async with open_page(crew.base) as first:
+            await processes(first)  # all workers have begun
+        before = await at_rest(lambda: descriptors(crew), still=1.0)
         async with open_page(crew.base) as page, open_page(crew.base) as second:
             await processes(page)
             await processes(second)
@@ -352,17 +361,17 @@ async def test_a_worker_that_hangs_is_shown_as_silent(browser: Browser):
     async with machine() as crew:
         await browser.open(f"{crew.base}#key={KEY}")
         await browser.wait("#phase.good")
-        await browser.wait("[aria-label=Workers] >> text=/worker 2: process/")
-        pids = await browser.texts("[aria-label=Workers] .chip")
         own = await browser.evaluate(OWN)
         victim = next(number for number in range(WORKERS) if number != own)
-        pid = int(pids[victim].split()[-1])
+        chip = f"[aria-label=Workers] >> text=/worker {victim}: process [0-9]+$/"
+        await browser.wait(chip)
+        pid = int((await browser.text(chip)).split()[-1])
         os.kill(pid, signal.SIGSTOP)
         try:
             await browser.wait(f"[aria-label=Workers] >> text=/worker {victim}: process .* silent/")
         finally:
             os.kill(pid, signal.SIGCONT)
-        await browser.wait(f"[aria-label=Workers] >> text=/worker {victim}: process [0-9]+$/")
+        await browser.wait(chip)
 
 
 async def shows(browser: Browser, table: str, column: int, expected: set[str]) -> bool:

@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mcpearl.client.client import Client
@@ -338,7 +339,8 @@ class _Search:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if not own:
             return said
-        return f"{said} ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})"
+        place = own[-1].filename.removeprefix(f"{Path.cwd()}/")
+        return f"{said} ({place}, line {own[-1].lineno}, in {own[-1].name})"
 
 
 class _FoundByHypothesis(Exception):

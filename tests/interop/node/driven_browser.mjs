@@ -24,7 +24,7 @@ const actions = {
     if (page) await page.context().close();
     problems = [];
     page = await context.newPage();
-    page.setDefaultTimeout(10000);
+    page.setDefaultTimeout(30000);
     page.on('console', (message) => { if (message.type() === 'error') problems.push(message.text()); });
     page.on('pageerror', (error) => problems.push(String(error)));
     page.on('dialog', (dialog) => { problems.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });

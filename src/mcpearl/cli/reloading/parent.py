@@ -37,7 +37,11 @@ def run_reloading(out: CommandOutput, served: Reloaded) -> None:
     """Serve until a signal comes, or the client on stdio has gone."""
     wires = choose(served.chosen)
     if getattr(wires[0], "workers", 1) > 1:
-        raise CommandFailed("--reload has one process that serves; leave --workers out", Exit.USAGE)
+        raise CommandFailed(
+            "a server that is reloaded has one process, so that clients stay connected to it",
+            Exit.USAGE,
+            hint="leave --workers out, or serve without reloading: `mcpearl run FILE --workers N`",
+        )
     kinds = {type(wire).__name__ for wire in wires}
     if "Stdio" in kinds and len(kinds) > 1:
         raise CommandFailed("--reload serves on stdio alone, or on other wires", Exit.USAGE)

@@ -101,7 +101,7 @@ export class LiveView {
   showWorker({ worker, up, pid, restarts }) {
     const known = this.workers.get(worker);
     if (!known) return;
-    this.workers.set(worker, up ? { up, pid, restarts } : { up, pid: known.pid, restarts: known.restarts });
+    this.workers.set(worker, up ? { up, pid, restarts, heard: Date.now() } : { up, pid: known.pid, restarts: known.restarts });
     this.showCrew();
     for (const kind of Object.keys(PARTS)) this.redraw(kind);
   }
@@ -109,7 +109,7 @@ export class LiveView {
   showCrew() {
     if (!this.several) return;
     fill(this.chips, [...this.workers].map(([number, each]) => {
-      const late = each.up && each.heard && Date.now() - each.heard > LATE;
+      const late = each.up && Date.now() - each.heard > LATE;
       const state = !each.up ? "not there" : late ? `process ${each.pid}, silent` : `process ${each.pid}`;
       return h("span", { class: `chip ${!each.up ? "bad" : late ? "warn" : "good"}` }, `worker ${number}: ${state}${each.restarts ? `, replaced ${each.restarts}×` : ""}`);
     }));

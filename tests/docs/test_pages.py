@@ -14,7 +14,7 @@ import pytest
 
 from tests.ports import free_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WALKS = [
     ROOT / "docs" / "start.md",
     ROOT / "docs" / "testing.md",

@@ -1,0 +1,55 @@
+"""The documentation builds as a site: every page in its place, no dead link, every public name."""
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mcpearl
+
+ROOT = Path(__file__).parents[2]
+MODULES = ("mcpearl", "mcpearl.auth", "mcpearl.testing", "mcpearl.types")
+
+
+@pytest.mark.timeout(400)  # a minute of work, beside five other tests
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """It is built by the line of `make docs`, on a copy."""
+    docs, site = tmp_path / "docs", tmp_path / "docs" / "_build" / "html"
+    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("_build", "reference"))
+    [line] = re.findall(
+        r"^docs:.*\n\t\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    done = subprocess.run(
+        [sys.executable, *line.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = (site / "llms.txt").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.stem == "index" or f"({page.name})" in listed, f"{page.name} is in no section"
+    text = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
+    entries = set(re.findall(r'id="(mcpearl\.[\w.]+)"', text))
+    for module in MODULES:
+        assert {name for name in names_of(module) if name not in entries} == set(), module
+
+
+def names_of(module: str) -> set[str]:
+    """Return the public names of a module; those of another module here are documented there."""
+    loaded = importlib.import_module(module)
+    found = set()
+    for name in loaded.__all__:
+        value = getattr(loaded, name)
+        owner = getattr(value, "__module__", None) or ""
+        place = next((each for each in MODULES[1:] if f"{owner}.".startswith(f"{each}.")), module)
+        is_module = isinstance(value, type(mcpearl))
+        if name != "__version__" and not is_module:
+            found.add(f"{place}.{name}")
+    return found

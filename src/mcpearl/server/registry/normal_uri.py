@@ -30,7 +30,9 @@ def normal_uri(uri: str) -> str:
 def _respelled(uri: bytes) -> bytes:
     first, *rest = uri.split(b"%")
     parts = [first]
-    begun: bytes | None = None  # after a `%` that is not an escape: the digits so far, fewer than two
+    begun: bytes | None = (
+        None  # after a `%` that is not an escape: the digits so far, fewer than two
+    )
     for part in rest:
         digits = part[:2]
         if len(digits) < 2 or not _HEX.issuperset(digits):

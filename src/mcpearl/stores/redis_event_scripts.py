@@ -148,8 +148,8 @@ return replies
 )
 """Append an announcement to some streams, unless it, or a newer one with the same text, was appended to
 them. For each stream, return the newest number, and 1 if the announcement was appended, else 0. The
-number is -1 if a key has a value that is not ours, and -2 if the session was ended. A stream has four keys
-here: the fourth has the newest position of each text."""
+number is -1 if a key has a value that is not ours, and -2 if the session was ended. A stream has four
+keys here: the fourth has the newest position of each text."""
 
 AFTER = Script(
     _ADD

@@ -44,7 +44,7 @@ class RoundRobin:
         self._count = len(places)
         self._places = cycle(places)
         self.passed = 0
-        self.ended: list[str] = []  # ids of sessions that clients ended
+        self.ended: list[str] = []  # ids of sessions whose end was acknowledged
         self.port = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,8 +61,6 @@ class RoundRobin:
         body = await reader.readexactly(sizes[0]) if sizes else b""
         self.passed += 1
         method, headers = first.partition(b" ")[0], _headers(lines)
-        if method == b"DELETE" and b"mcp-session-id" in headers:
-            self.ended.append(headers[b"mcp-session-id"].decode())
         far_reader, far = await self._next()
         try:
             far.write(b"\r\n".join([first, *kept, b"connection: close", b"", body]))
@@ -93,9 +91,12 @@ class RoundRobin:
         request: tuple[bytes, dict[bytes, bytes], bytes],
     ) -> None:
         head = await far.readuntil(b"\r\n\r\n")
+        first, *lines = head[:-4].split(b"\r\n")
+        passed = Passed(*request, int(first.split()[1]), _headers(lines))
+        if passed.method == b"DELETE" and passed.status == 204:
+            self.ended.append(passed.headers[b"mcp-session-id"].decode())
         if self._watch is not None:
-            first, *lines = head[:-4].split(b"\r\n")
-            self._watch(Passed(*request, int(first.split()[1]), _headers(lines)))
+            self._watch(passed)
         writer.write(head)
         while data := await far.read(_LIMIT):
             writer.write(data)

@@ -173,13 +173,26 @@ class Visitor:
             if notice.method == "notifications/resources/updated":
                 heard.append(time.monotonic())
 
-        client = self.client(
+        client = await self._connected(
             url, on_state=lambda phase: phases.append(phase.name), on_notification=noticed
         )
-        async with client:
+        try:
             await surely(lambda: client.subscribe("state://a"))
             phases.append(OPENED)  # until then, a kill that hits `initialized` makes it begin again
             yield client
+        finally:
+            await client.close()
+
+    async def _connected(self, url: str, **options: Any) -> Client:
+        """Connect, as often as it takes: workers are killed from the beginning."""
+        while True:
+            client = self.client(url, **options)
+            try:
+                await client.connect()
+                return client
+            except (McpError, ConnectionLost, RequestTimeout):
+                await client.close()
+                await asyncio.sleep(0.1)
 
     async def use(self, client: Client, until: float, first: int = 1) -> int:
         """Call tools one after the other until time is up; return the number of the next call."""

@@ -13,6 +13,7 @@ from mcpearl.stores.redis_event_steps import AT_ONCE, MAX_EVENTS
 from mcpearl.stores.redis_events import RedisEventStore
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_sessions import digest_of
 from tests.redis_server import fresh_address
 from tests.stores.test_events import Listener
 from tests.waiting import eventually
@@ -217,3 +218,16 @@ async def test_what_many_streams_read_is_noted_in_few_steps(one: Announcer) -> N
     ]
     assert set(noted) == {b"1"}
     assert one.link.sent - before - len(noted) <= 2
+
+
+async def test_nothing_is_written_to_a_session_that_was_ended_elsewhere(one: Announcer) -> None:
+    listener = await one.read("ended")
+    one.events._steps.forget("ended")
+    key = one.link.key_of(digest_of("ended"), "session")
+    await one.link.send("HSET", key, "revision", -1)  # as its end at another process does
+    for session in ("ended", "other"):
+        one.events.announce(session, "s", b"news", "1")
+    await one.settled()
+    assert (await one.stored("ended"), await one.stored("other")) == ([], [b"news"])
+    assert not await one.link.send("EXISTS", *one.events._steps.keys("ended", "s"))
+    assert listener.heard_events == []

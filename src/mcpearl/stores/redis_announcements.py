@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.redis_event_steps import AT_ONCE, MAX_EVENTS, EventSteps
+from mcpearl.stores.redis_event_steps import AT_ONCE, ENDED, MAX_EVENTS, EventSteps
 from mcpearl.stores.redis_event_stream import LocalStream
 from mcpearl.stores.redis_link import RedisLink
 
@@ -138,6 +138,8 @@ class Announcements:
         for name, stream, known, (last, appended) in zip(
             names, before, heard, written, strict=True
         ):
+            if last == ENDED:
+                continue  # this process has not heard of it yet
             if last < 0:
                 logger.warning("the store has something in a stream of events that is not ours")
             elif stream is not None and self._streams.get(name) is stream:

@@ -103,6 +103,8 @@ local function keep_longer(key)
     if redis.call('PTTL', key) < ttl * 1000 then redis.call('PEXPIRE', key, ttl * 1250) end
 end
 local function announce(state, events, streams, announced, name)
+    local session = string.sub(streams, 1, -#'streams' - 1) .. 'session'
+    if redis.call('HGET', session, 'revision') == '-1' then return {-2, 0} end
     if position ~= '' then
         local before = redis.call('HGET', announced, text)
         if before and before >= position then
@@ -146,8 +148,8 @@ return replies
 )
 """Append an announcement to some streams, unless it, or a newer one with the same text, was appended to
 them. For each stream, return the newest number, and 1 if the announcement was appended, else 0. The
-number is -1 if a key has a value that is not ours. A stream has four keys here: the fourth has the newest
-position of each text."""
+number is -1 if a key has a value that is not ours, and -2 if the session was ended. A stream has four
+keys here: the fourth has the newest position of each text."""
 
 AFTER = Script(
     _ADD

@@ -26,6 +26,7 @@ MAX_STREAMS = 64  # kept of one session; streams that have not ended are kept in
 KEPT_FOR = 3600  # seconds a stream is kept after its last event
 LINGER = 60  # seconds a stream is kept after it ended and was read to its end
 MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are remembered
+ENDED = -2
 AT_ONCE = 128
 """Most streams that one step writes to: other clients of the store wait meanwhile."""
 
@@ -113,7 +114,8 @@ class EventSteps:
 
         Returns:
             For each stream the newest number, and 1 if the announcement was appended, else 0. The number
-            is -1 where the store has something other than a stream.
+            is -1 where the store has something other than a stream, and `ENDED` where the session was
+            ended.
         """
         given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, message, position)
         keys = [self._announcing_keys(*stream) for stream in streams]

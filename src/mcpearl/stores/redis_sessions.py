@@ -3,7 +3,7 @@
 An id that this deployment did not make is refused without asking the store. A session that has just begun
 has nothing in the store yet; its record is written when the client is ready, subscribes or sets its log
 level, and other processes that have the session are told. An ended session is remembered for as long as
-its id alone would bring it back.
+its id alone would bring it back, and for a minute at least.
 """
 
 import logging
@@ -33,7 +33,8 @@ logger = logging.getLogger("mcpearl.stores")
 
 MAX_ID = 2048  # characters of an id; facts that need more are stored
 YOUNG = 180.0  # seconds for which a new session may exist without being in the store
-_ENDED = -1  # the revision of a session that was ended while it was young
+_ENDED = -1  # the revision of a session that was ended
+_NOTED = 60.0  # seconds an end is noted at least: other processes may still announce to the session
 _SKEW = 2.0  # seconds by which the clocks of the nodes of a cluster may differ
 _TOPIC = "sessions"
 
@@ -82,12 +83,10 @@ return 1
 )
 _END = Script(
     """
-local now, young = time_of(ARGV[1]), tonumber(ARGV[2])
+local now, noted = time_of(ARGV[1]), tonumber(ARGV[2])
 redis.call('DEL', KEYS[1])
-if young > 0 then
-    redis.call('HSET', KEYS[1], 'revision', -1, 'data', '', 'expires', exact(now + young))
-    redis.call('PEXPIRE', KEYS[1], math.ceil(young * 1000))
-end
+redis.call('HSET', KEYS[1], 'revision', -1, 'data', '', 'expires', exact(now + noted))
+redis.call('PEXPIRE', KEYS[1], math.ceil(noted * 1000))
 return 1
 """
 )
@@ -305,8 +304,8 @@ class RedisSessionStore:
         facts = self._open(id)
         if facts is None:
             return
-        young = YOUNG if _is_young(facts) else 0.0
-        await self._link.run(_END, [self._key(id)], (self._first(), young))
+        noted = YOUNG if _is_young(facts) else _NOTED
+        await self._link.run(_END, [self._key(id)], (self._first(), noted))
         self.counted.ended(digest_of(id), facts.caller)
         self._tell_endpoints(id, None)
         await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))

@@ -5,6 +5,7 @@ parts have the same URI, that of the later part is written `name+uri`, a form ev
 """
 
 from collections.abc import Iterator, Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _MOST_TAKERS = 1000  # methods that are remembered
+_copied = methodcaller("__copy__")  # a third of what `copy.copy` or `replace` take
 
 
 class Composition:
@@ -176,20 +178,24 @@ class Composition:
 
     def dispatch(self, call: Call, ctx: Context) -> Answering:
         """Pass a call to the part that it is for."""
+        if call.method == "tools/call":
+            params = call.params
+            found = self.index.tools.get(params.name)
+            if found is not None and found.plain:  # most calls: without another frame
+                if found.inner != params.name:
+                    params = _copied(params)
+                    params.name = found.inner
+                return found.mount.dispatch(call, ctx, params)
         answer = self._answers.get(call.method)
         return self._other(call, ctx) if answer is None else answer(call, ctx)
 
     def _call_tool(self, call: Call, ctx: Context) -> Answering:
         params = call.params
-        found = self.index.tools.get(params.name)
+        found = self.index.tool(params.name)
         if found is None:
-            found = self.index.tool(params.name)
-            if found is None:
-                return self._own.dispatch(call, ctx)
+            return self._own.dispatch(call, ctx)
         if found.plain:
-            if found.inner != params.name:
-                params = replace(params, name=found.inner)
-            return found.mount.dispatch(call, ctx, params)
+            return found.mount.dispatch(call, ctx, replace(params, name=found.inner))
         if not found.shown(ctx):
             raise unknown_tool(params.name)
         found.check_scopes(ctx)

@@ -104,6 +104,7 @@ class Mount:
         self.calls = 0  # in flight
         self.learned: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
         self._core = core
+        self._inner_core = part.core(core)  # of contexts inside the part
         self._bus = bus
         self._rewrite = rewrite
         self._changed = changed
@@ -290,7 +291,7 @@ class Mount:
         self.calls += 1
         try:
             if not part.is_upstream or peer is not None:  # an upstream has no handlers of its own
-                ctx = PartContext(ctx, params, part.core(self._core), peer)
+                ctx = PartContext(ctx, params, self._inner_core, peer)
             return await part.dispatch(inner, ctx)
         finally:
             self.calls -= 1
@@ -305,7 +306,7 @@ class Mount:
             params: The params with the part's names.
             peer: The other end of the call, where it is another.
         """
-        return PartContext(ctx, params, self.part.core(self._core), peer)
+        return PartContext(ctx, params, self._inner_core, peer)
 
     async def _until_up(self, starting: "asyncio.Future[None]") -> None:
         try:

@@ -6,6 +6,7 @@ processes are parts too; `mcpearl.gateway` makes them, since it knows clients.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mcpearl.runtime import doors
@@ -184,6 +185,7 @@ class ServerPart:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
+        self._core = server.core
         self.reads_raw = not isinstance(server.handler, Handler)
 
     @property
@@ -191,10 +193,8 @@ class ServerPart:
         """The server's dispatcher."""
         return self._server.core.dispatcher
 
-    @property
-    def dispatch(self) -> Dispatch:
-        """The server's dispatcher with its middleware and limits."""
-        return self._server.core.dispatch
+    # The server's dispatcher with its middleware and limits; without a Python frame, for every call.
+    dispatch = property(attrgetter("_core.dispatch"))
 
     @property
     def catalog(self) -> Catalog:

@@ -256,6 +256,7 @@ __all__ = [
 doors.hang(
     {
         "server.mount": "mcpearl.gateway.upstream_part:upstream_part",
+        "client.servers": "mcpearl.gateway.joint_server:joint_server",
         "server.console": "mcpearl.console.mounting:site_of",
     }
 )

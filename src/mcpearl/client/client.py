@@ -24,6 +24,7 @@ from mcpearl.client.callbacks import (
 )
 from mcpearl.client.calling import Calling
 from mcpearl.client.connection import ClientConnection, Told
+from mcpearl.client.entries import ServerEntry
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
 from mcpearl.client.extensions import ClientExtension, ClientExtensions, ExtensionResult
 from mcpearl.client.handlers import Handlers, shown
@@ -34,7 +35,7 @@ from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reconnect import Reconnect, policy_for
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscriptions import ClientSubscriptions
-from mcpearl.client.targets import Reachable, ReachOptions, find_target
+from mcpearl.client.targets import Reachable, ReachOptions, entry_of, find_target
 from mcpearl.client.tasks.client_tasks import ClientTasks
 from mcpearl.client.tool_calls import ToolCalls
 from mcpearl.net.tls import Tls
@@ -85,8 +86,9 @@ class Client(Calling):
 
     Args:
         target: a `Server` (in memory), the path of a `.py` or `.js` file, a command as a list, a
-            host's configuration (`{"command": …, "args": …, "env": …}` or `{"url": …}`), a URL, or a
-            transport.
+            host's configuration (`{"command": …, "args": …, "env": …}` or `{"url": …}`), a whole
+            configuration (`{"mcpServers": {…}}`; the tools of several servers are called
+            `server__tool`), a URL, a transport, or another client of the server.
         sampling: called when the server wants a message from a model.
         elicitation: called when the server wants input from the user.
         roots: the directories a server may work in, or a function that returns them.
@@ -373,6 +375,15 @@ class Client(Calling):
             limit: how many changes may wait to be read; then the oldest are dropped.
         """
         return self._link.followers.iterate(limit)
+
+    @property
+    def entry(self) -> ServerEntry:
+        """How the server is reached, for others that connect to it: `app.mount("x", host["x"])`.
+
+        They get connections of their own, or start the same command. It is not available for a client
+        that was made for a transport, which can be opened only once.
+        """
+        return entry_of(self._target)
 
     # The server, as it introduced itself in the last handshake; available after closing too
 

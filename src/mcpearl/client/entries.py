@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcpearl.protocol.errors import McpearlError, brief
 
@@ -140,14 +141,15 @@ def read_entry(name: str, value: Any, around: Surroundings) -> ServerEntry:
 
     Args:
         name: The server's name.
-        value: An entry as hosts write it, or any other target that `Client` accepts.
+        value: An entry as hosts write it, or any other target that `Client` accepts, such as a client.
         around: The values of variables.
 
     Raises:
         ConfigError: The entry cannot be used; the message says why.
     """
-    if isinstance(value, ServerEntry):
-        return value
+    entry = value if isinstance(value, ServerEntry) else getattr(value, "entry", None)
+    if isinstance(entry, ServerEntry):
+        return entry if entry.name == name else replace(entry, name=name)
     if isinstance(value, Mapping):
         if _is_disabled(value):
             return ServerEntry(name=name, disabled=True)
@@ -162,8 +164,11 @@ def read_entry(name: str, value: Any, around: Surroundings) -> ServerEntry:
     raise ConfigError(f"{_called(name)} is an object, not {_json_name(value)}")
 
 
-def only_entry(configuration: Mapping[str, Any], around: Surroundings) -> ServerEntry:
-    """Return the entry for a client: the mapping itself, or the one entry of a whole configuration."""
+def only_entry(configuration: Mapping[str, Any], around: Surroundings) -> ServerEntry | None:
+    """Return the entry for a client: the mapping itself, or the one entry of a whole configuration.
+
+    If a whole configuration has several servers, return None.
+    """
     servers = servers_in(configuration)
     if servers is None:
         return read_entry("", configuration, around)
@@ -172,15 +177,12 @@ def only_entry(configuration: Mapping[str, Any], around: Surroundings) -> Server
         for name, value in servers.items()
         if not (isinstance(value, Mapping) and _is_disabled(value))
     }
-    if len(entries) == 1:
-        ((name, value),) = entries.items()
-        return read_entry(name, value, around)
-    names = brief(", ".join(map(repr, entries))) or "none"
-    raise ConfigError(
-        f"a server's configuration is needed, and this one has {len(entries)}: {names}; a client "
-        'connects to one server: pass one entry, such as `config["mcpServers"]["name"]`, or use '
-        "`Host(config)` for all of them"
-    )
+    if not entries:
+        raise ConfigError("a server's configuration is needed, and this one has no servers")
+    if len(entries) > 1:
+        return None
+    ((name, value),) = entries.items()
+    return read_entry(name, value, around)
 
 
 def _is_disabled(value: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from mcpearl.client.entries import ConfigError, ServerEntry, only_entry, surroundings
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime import doors
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.transports.transport import Transport
 
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _TAKING_TOKENS = ("http", "https", "ws", "wss")
+# Options that a client of several servers cannot have.
+_OF_ONE_SERVER = (
+    "env",
+    "inherit_env",
+    "cwd",
+    "on_stderr",
+    "headers",
+    "tls",
+    "proxy",
+    "http2",
+    "auth",
+)
 
 
 class InProcessServer(Protocol):
@@ -86,6 +99,8 @@ class Target(NamedTuple):
     """Whether another connection is possible after one is lost."""
     tap: Callable[[Transport], Transport] | None = None
     """Wraps each transport, to see what passes."""
+    configured: ServerEntry | None = None
+    """The entry of a configuration that names the server, if there is one."""
 
 
 class Tapped(NamedTuple):
@@ -93,6 +108,23 @@ class Tapped(NamedTuple):
 
     target: Any
     tap: Callable[[Transport], Transport]
+
+
+class Reached(Protocol):
+    """Something that reaches a server already: a `Client`, such as `host["weather"]`."""
+
+    @property
+    def entry(self) -> ServerEntry:
+        """How the server is reached."""
+        ...
+
+
+class JoinServers(Protocol):
+    """Makes one server of all servers of a configuration; behind the door `client.servers`."""
+
+    def __call__(self, configuration: Mapping[str, Any]) -> InProcessServer:
+        """Return the server. Raises `ValueError` if none of the servers can be used."""
+        ...
 
 
 Reachable = (
@@ -105,6 +137,7 @@ Reachable = (
     | ServerEntry
     | Target
     | Tapped
+    | Reached
 )
 """What a client accepts as its target."""
 
@@ -114,12 +147,19 @@ def find_target(target: Any, options: ReachOptions) -> Target:
     if isinstance(target, Tapped):
         return _tapped(find_target(target.target, options), target.tap)
     if isinstance(target, Mapping):
-        target = only_entry(target, surroundings())
+        entry = only_entry(target, surroundings())
+        if entry is None:
+            return _joint(target, options)
+        target = entry
+    if isinstance(getattr(target, "entry", None), ServerEntry):
+        target = target.entry
     if isinstance(target, ServerEntry):
         return _configured(target, options)
     if options.auth is not None:
         _check_auth(target)
     if isinstance(target, Target):
+        if options.headers:
+            raise ValueError("`headers` cannot be added to a server that another client reaches")
         return target
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
@@ -135,6 +175,23 @@ def find_target(target: Any, options: ReachOptions) -> Target:
     raise TypeError(
         f"cannot connect to {target!r}; pass a Server, a URL, the path of a .py or .js file, "
         "a command as a list, a host's entry, or a transport"
+    )
+
+
+def entry_of(found: Target) -> ServerEntry:
+    """Return a target as an entry, for others that connect to the same server.
+
+    Raises:
+        ValueError: It is a transport, which can be opened only once.
+    """
+    if not found.reopens:
+        raise ValueError(f"{found.name} is in use by its client, and can be opened only once")
+    given = found.configured
+    return ServerEntry(
+        name=found.name if given is None else given.name,
+        target=found,
+        extra={} if given is None else given.extra,
+        hidden=frozenset() if given is None else given.hidden,
     )
 
 
@@ -327,7 +384,19 @@ def _configured(entry: ServerEntry, options: ReachOptions) -> Target:
         if not entry.hidden:
             raise
         raise ConfigError(entry.hide(str(error))) from None
-    return found._replace(name=entry.hide(found.name)) if entry.hidden else found
+    return found._replace(name=entry.hide(found.name), configured=entry)
+
+
+def _joint(configuration: Mapping[str, Any], options: ReachOptions) -> Target:
+    """Reach all servers of a configuration as one, with names such as `weather__forecast`."""
+    for name in _OF_ONE_SERVER:
+        if getattr(options, name) != ReachOptions._field_defaults[name]:
+            raise ValueError(
+                f"`{name}` is for one server, and this configuration has several; set it in their "
+                "entries, or use `Host(config)`, which connects to each of them"
+            )
+    join: JoinServers = doors.behind("client.servers")
+    return find_target(join(configuration), options)
 
 
 def _parts(entry: ServerEntry, options: ReachOptions) -> tuple[Any, ReachOptions]:

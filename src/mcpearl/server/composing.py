@@ -52,7 +52,8 @@ class Composing(Telling):
         Args:
             name: The name, of letters, digits, `_` and `-`.
             other: A `Server`, a `Handler`, or whatever a `Client` can be made for: a URL, the path of
-                a file, a command as a list, an entry of a host's configuration.
+                a file, a command as a list, an entry of a host's configuration, a server of a host
+                (`host["weather"]`), to which the mount gets connections of its own.
             rewrite: What is changed of it before clients see it; see `Rewrite`.
             prefix: Whether its name is part of the names of its tools and prompts.
 

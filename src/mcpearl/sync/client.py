@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from mcpearl.client.client import Client
+from mcpearl.client.entries import ServerEntry
 from mcpearl.client.options import ClientOptions
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.targets import Reachable
@@ -88,6 +89,15 @@ class SyncClient(Face[Client]):
             limit: how many changes may wait to be read; then the oldest are dropped.
         """
         return SyncStream(self._portal.call(lambda: self._inner.tree_changes(limit)), self._portal)
+
+    @property
+    def entry(self) -> ServerEntry:
+        """How the server is reached, for others that connect to it: `app.mount("x", host["x"])`.
+
+        They get connections of their own, or start the same command. It is not available for a client
+        that was made for a transport, which can be opened only once.
+        """
+        return self._inner.entry
 
     @property
     def server_info(self) -> Implementation | None:

@@ -15,7 +15,7 @@ from mcpearl.gateway.gateway import Gateway
 from mcpearl.gateway.settings import Access, UpstreamSettings
 from tests.gateway.upstream_server import LEGACY, MODERN
 from tests.server.wire import wire
-from tests.transports.raw_http import modern, serving
+from tests.transports.raw_http import meta as modern_meta
 
 TOKEN = "token-of-the-gateway"
 ODD = '{"n":1.10,"big":123456789012345678901234567890,"z":1E2,"a":"\\u00e9\\/","a b":[ 1,2 ]}'
@@ -24,35 +24,78 @@ ECHO = f"""
 import json, sys
 from pathlib import Path
 ODD = {ODD!r}
+CAN = '{{"tools":{{}},"prompts":{{}},"resources":{{}}'
+META = '"_meta":{{"example.com/odd":' + ODD + '}}'
+DONE = {{
+    "initialize": '"protocolVersion":"2025-11-25","capabilities":' + CAN
+    + '}},"serverInfo":{{"name":"echo","version":"1"}}',
+    "server/discover": '"supportedVersions":["2026-07-28"],"capabilities":' + CAN
+    + ',"extensions":{{"example.com/odd":{{}}}}}}',
+    "tools/list": '"tools":[{{"name":"echo","inputSchema":{{"type":"object"}}}}]',
+    "prompts/list": '"prompts":[{{"name":"echo"}}]',
+    "resources/list": '"resources":[{{"name":"echo","uri":"echo://"}}]',
+    "resources/templates/list": '"resourceTemplates":[]',
+    "tools/call": '"content":[],"structuredContent":' + ODD + "," + META,
+    "prompts/get": '"messages":[],' + META,
+    "resources/read": '"contents":[],' + META,
+    "odd/odd": '"odd":' + ODD,
+}}
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("id") is None:
         continue
-    more = '"resultType":"complete",'
-    if message["method"] == "server/discover":
-        info = '"supportedVersions":["2026-07-28"],"capabilities":{{"tools":{{}}}}'
-        more += info + ',"serverInfo":{{"name":"echo","version":"1"}}'
-    elif message["method"] == "tools/list":
-        more += '"tools":[{{"name":"echo","inputSchema":{{"type":"object"}}}}]'
-    else:
+    method = message["method"]
+    if method in ("tools/call", "odd/odd"):
         Path(sys.argv[1]).write_text(line)
-        more += '"content":[],"structuredContent":' + ODD
-    more += ',"ttlMs":0,"cacheScope":"private"'
-    print('{{"jsonrpc":"2.0","id":%s,"result":{{%s}}}}' % (json.dumps(message["id"]), more), flush=True)
+    more = '"resultType":"complete","ttlMs":0,"cacheScope":"private",' if sys.argv[2] == "modern" else ""
+    answer = json.dumps(message["id"]), more + DONE[method]
+    print('{{"jsonrpc":"2.0","id":%s,"result":{{%s}}}}' % answer, flush=True)
 """
+REQUESTS = {
+    "tools/call": f'"name":"up__echo","arguments":{ODD}',
+    "prompts/get": '"name":"up__echo"',
+    "resources/read": '"uri":"echo://"',
+    "odd/odd": f'"given":{ODD}',
+}
 
 
-async def test_arguments_and_results_pass_byte_for_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+async def test_arguments_and_results_pass_byte_for_byte(
+    client: str, upstream: str, tmp_path: Path
+) -> None:
+    """In every combination of eras: what the gateway need not read is not written anew."""
     program, seen = tmp_path / "echo.py", tmp_path / "seen"
     program.write_text(ECHO)
-    gateway = Gateway({"up": [sys.executable, str(program), str(seen)]})
-    async with serving(gateway) as raw:
-        headers, body = modern("tools/call", {"name": "up__echo", "arguments": "here"})
-        sent = json.dumps(body).replace('"here"', ODD).encode()
-        answer = await raw.post(sent, headers)
-    assert answer.status == 200, answer.body
-    assert f'"arguments":{ODD}' in seen.read_text()
-    assert f'"structuredContent":{ODD}' in answer.body.decode()
+    command = [sys.executable, str(program), str(seen), upstream]
+    protocol = (MODERN if upstream == "modern" else LEGACY)[0]
+    gateway = Gateway(
+        {"up": command}, eager=True, upstreams=UpstreamSettings(protocol=protocol, patience=60.0)
+    )
+    async with gateway.serving("tcp", port=0) as url:
+        host, _, port = url.removeprefix("tcp://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+
+        async def ask(id: int, method: str, params: str) -> str:
+            text = f'{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}\n'
+            writer.write(text.encode())
+            async with asyncio.timeout(60):
+                return (await reader.readline()).decode()
+
+        if client == "legacy":
+            info = '"clientInfo":{"name":"raw","version":"1"}'
+            opened = await ask(
+                0, "initialize", f'"protocolVersion":"{LEGACY[0]}","capabilities":{{}},{info}'
+            )
+            assert '"result"' in opened
+            writer.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        meta = "" if client == "legacy" else f',"_meta":{json.dumps(modern_meta())}'
+        for id, (method, params) in enumerate(REQUESTS.items(), 1):
+            answer = await ask(id, method, params + meta)
+            assert f":{ODD}" in answer, (method, answer)
+            if ODD in params:
+                assert f":{ODD}" in seen.read_text(), method
+        writer.close()
 
 
 def counting(versions: tuple[str, ...], seen: list[str]) -> Server:

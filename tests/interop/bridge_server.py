@@ -1,12 +1,15 @@
-"""A bridge on stdio: `bridge_server.py VERSION demo|official|tasks|ADDRESS`; VERSION is the server's."""
+"""A bridge on stdio, with lists in short pages: `bridge_server.py VERSION NAME|ADDRESS`.
+
+VERSION is the one to speak with the server, and NAME is one of `peers.SERVERS`.
+"""
 
 import sys
 
-from mcpearl import UpstreamSettings, bridge
-from tests.interop.peers import DEMO_SERVER, OFFICIAL_SERVER, TASKS_SERVER
+from mcpearl import Gateway, UpstreamSettings
+from tests.interop.peers import SERVERS
 
 if __name__ == "__main__":
     protocol, which = sys.argv[1:]
-    known = {"official": OFFICIAL_SERVER, "demo": DEMO_SERVER, "tasks": TASKS_SERVER}
-    target = known.get(which, which)
-    bridge(target, upstreams=UpstreamSettings(protocol=protocol, patience=60.0)).run()
+    settings = UpstreamSettings(protocol=protocol, patience=60.0)
+    target = SERVERS.get(which, which)
+    Gateway({"server": target}, prefix=False, eager=True, page_size=5, upstreams=settings).run()

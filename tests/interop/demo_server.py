@@ -12,12 +12,16 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from mcpearl import Context, Media, Server, ToolError
+from mcpearl.server.extensions import ServerExtension, method
 from mcpearl.types import (
     Annotations,
+    CallToolResult,
     EmbeddedResource,
     PromptMessage,
+    RequestParams,
     ResourceContents,
     ResourceLink,
+    Result,
     SamplingMessage,
     TextContent,
     Tool,
@@ -31,12 +35,29 @@ PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 SKIES = {"Hanoi": "rain", "Lisbon": "sun", "Oslo": "snow"}
 STREETS = {"Lisbon": ["Rua Augusta"], "Oslo": ["Karl Johans gate", "Kirkeveien"]}
 
+
+class AuditParams(RequestParams, kw_only=True):
+    since: int
+
+
+class AuditExtension(ServerExtension):
+    """An extension with a method of its own."""
+
+    identifier = "com.example/audit"
+
+    @method("audit/read", AuditParams, undeclared=True)  # some clients declare none in a session
+    async def read(self, params: AuditParams, ctx: Context) -> Result:
+        """Return what was asked, and in which trace."""
+        return Result(extra={"since": params.since, "trace": ctx.meta.get("traceparent")})
+
+
 app = Server(
     "demo",
     version="1.2.3",
     title="Demo",
     instructions="Try everything.",
     page_size=5,  # so that every list of more than five has pages
+    extensions=[AuditExtension()],
 )
 state = {"note": "first", "interrupted": 0, "booked": 0}
 
@@ -141,6 +162,20 @@ async def sleep(seconds: float) -> str:
 def interrupted() -> int:
     """How many sleeps were cancelled."""
     return state["interrupted"]
+
+
+@app.tool
+async def reflect(ctx: Context) -> CallToolResult:
+    """Return the members of `_meta` that are not the protocol's, and some of its own."""
+    own = {
+        key: value
+        for key, value in ctx.meta.items()
+        if not key.startswith("io.modelcontextprotocol")
+    }
+    own.pop("progressToken", None)
+    return CallToolResult(
+        content=[], structured_content={"result": own}, meta={"example.com/tag": [1]}
+    )
 
 
 # Tools: what they ask

@@ -8,10 +8,21 @@ import json
 import sys
 from typing import Any
 
+import mcp_types as types  # type: ignore[import-not-found,unused-ignore]
 from fastmcp import Client  # type: ignore[import-not-found]
+from fastmcp.client.elicitation import ElicitResult  # type: ignore[import-not-found]
 from fastmcp.client.transports import StdioTransport  # type: ignore[import-not-found]
+from mcp.client.extension import advertise  # type: ignore[import-not-found,unused-ignore]
+from mcp.client.subscriptions import listen  # type: ignore[import-not-found,unused-ignore]
 
 NOTE = "demo://note"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+META: dict[str, Any] = {"traceparent": TRACE, "example.com/more": [1]}
+
+
+class Audited(types.Result):  # type: ignore[misc,unused-ignore]
+    since: int
+    trace: str | None
 
 
 async def walk(mode: str, target: list[str]) -> dict[str, Any]:
@@ -21,6 +32,8 @@ async def walk(mode: str, target: list[str]) -> dict[str, Any]:
 
     async def elicit(message: str, response_type: Any, params: Any, context: Any) -> Any:
         met["asked"].append(message)
+        if params.mode == "url":
+            return ElicitResult(action="accept")
         return {"city": "Oslo", "insured": True} if message == "Where to?" else {}
 
     async def sample(messages: Any, params: Any, context: Any) -> str:
@@ -49,6 +62,7 @@ async def walk(mode: str, target: list[str]) -> dict[str, Any]:
         log_handler=log,
         progress_handler=progress,
         message_handler=notice,
+        extensions=[advertise("com.example/audit")],
         timeout=60,
     ) as client:
         met["tools"] = [tool.name for tool in await client.list_tools()]
@@ -71,10 +85,17 @@ async def walk(mode: str, target: list[str]) -> dict[str, Any]:
         if mode == "legacy":
             await client.set_logging_level("info")
         await client.call_tool("chatter")
-        for tool in ("book", "survey"):
+        for tool in ("book", "survey", "pay"):
             met[tool] = (await client.call_tool(tool)).content[0].text
         met["consult"] = (await client.call_tool("consult", {"question": "Nice?"})).content[0].text
-        met["workplace"] = (await client.call_tool("workplace")).data
+        met["workplace"] = (await client.call_tool("workplace")).structured_content["result"]
+        reflected = await client.call_tool("reflect", meta=META)
+        met["reflect"] = reflected.structured_content["result"]
+        met["tag"] = (reflected.meta or {}).get("example.com/tag")
+        params = {"since": 3, "_meta": META}
+        audit = types.Request[dict[str, Any], str](method="audit/read", params=params)
+        answer = await client.session.send_request(audit, Audited)
+        met["audit"] = {"since": answer.since, "trace": answer.trace}
         try:
             await client.call_tool("sleep", {"seconds": 60}, timeout=0.3)
         except Exception as error:
@@ -87,13 +108,19 @@ async def walk(mode: str, target: list[str]) -> dict[str, Any]:
             await asyncio.wait_for(updated.wait(), 30)
             await client.call_tool("grow")
             await asyncio.wait_for(grown.wait(), 30)
+        else:  # FastMCP leaves this to the SDK below it
+            wanted: dict[str, Any] = {"tools_list_changed": True, "resource_subscriptions": [NOTE]}
+            async with listen(client.session, **wanted) as changes, asyncio.timeout(30):
+                await client.call_tool("write", {"text": "second"})
+                met["notices"].append(type(await anext(changes)).__name__)
+                await client.call_tool("grow")
+                met["notices"].append(type(await anext(changes)).__name__)
+        met["read"] = (await client.read_resource(NOTE))[0].text
     return met
 
 
 def prompt(ref: dict[str, str]) -> Any:
-    from mcp_types import PromptReference
-
-    return PromptReference(**ref)
+    return types.PromptReference(**ref)
 
 
 async def main() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import anyio
 import mcp_types as types
 from mcp.server import ServerRequestContext
+from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import (
     Context,
     Elicit,
@@ -22,13 +23,38 @@ from mcp.server.mcpserver import (
 )
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field
 
 NOTE = "official://note"
 BYTES = bytes(range(16))
 CITIES = ["Hanoi", "Lisbon", "Oslo"]
 
-server = MCPServer("official", version="2.0.0", instructions="Made with the official SDK.")
+
+class AuditParams(types.RequestParams):
+    since: int
+
+
+class Audit(Extension):
+    """An extension with a method of its own."""
+
+    identifier = "com.example/audit"
+
+    def methods(self) -> list[MethodBinding]:
+        """Return the method."""
+        return [MethodBinding("audit/read", AuditParams, self.read)]
+
+    async def read(self, ctx: ServerRequestContext[Any], params: AuditParams) -> dict[str, Any]:
+        """Return what was asked, and in which trace."""
+        return {"since": params.since, "trace": dict(ctx.meta or {}).get("traceparent")}
+
+
+server = MCPServer(
+    "official",
+    version="2.0.0",
+    instructions="Made with the official SDK.",
+    extensions=[Audit()],
+)
 state: dict[str, Any] = {"note": "first", "level": "debug", "interrupted": 0}
 
 
@@ -115,6 +141,16 @@ def interrupted() -> int:
     return state["interrupted"]
 
 
+@server.tool()
+def reflect(ctx: Context[Any, Any]) -> types.CallToolResult:
+    """Return the members of `_meta` that are not the protocol's, and some of its own."""
+    given = dict(ctx.request_context.meta or {})
+    own = {key: given[key] for key in given if key in ("traceparent", "example.com/more")}
+    return types.CallToolResult(
+        content=[], structured_content={"result": own}, _meta={"example.com/tag": [1]}
+    )
+
+
 # Tools: what they ask. Declared as dependencies, these work in both eras there.
 
 
@@ -183,8 +219,16 @@ def survey(
 
 
 @server.tool()
-async def pay(ctx: Context[Any, Any]) -> str:
-    """Send the user to a page; only in the legacy era, where a handler can ask by itself."""
+async def pay(ctx: Context[Any, Any]) -> str | types.InputRequiredResult:
+    """Send the user to a page: by a request in a session, by a result without one."""
+    if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if ctx.input_responses is None:
+            page = types.ElicitRequestURLParams(message="Please pay.", url="https://pay.example/42")
+            requests: types.InputRequests = {"page": types.ElicitRequest(params=page)}
+            return types.InputRequiredResult(input_requests=requests)
+        given = ctx.input_responses["page"]
+        assert isinstance(given, types.ElicitResult)
+        return given.action
     answer = await ctx.elicit_url("Please pay.", "https://pay.example/42", "pay-42")
     await ctx.session.send_elicit_complete("pay-42")
     return answer.action
@@ -256,7 +300,7 @@ async def complete(
     return types.Completion(values=found, total=len(found), has_more=False)
 
 
-# Legacy log levels and subscriptions, which this layer of the SDK leaves to the one below.
+# Pages, and legacy log levels and subscriptions, which this layer of the SDK leaves to the one below.
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -275,7 +319,18 @@ async def agree(
     return types.EmptyResult()
 
 
+async def pages(
+    ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+) -> types.ListToolsResult:
+    """List the tools in pages, which this layer does not make."""
+    tools = await server.list_tools()
+    start = int(params.cursor or 0) if params is not None else 0
+    following = str(start + 5) if start + 5 < len(tools) else None
+    return types.ListToolsResult(tools=tools[start : start + 5], next_cursor=following)
+
+
 below = server._lowlevel_server
+below.add_request_handler("tools/list", types.PaginatedRequestParams, pages)
 below.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
 below.add_request_handler("resources/subscribe", types.SubscribeRequestParams, agree)
 below.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, agree)

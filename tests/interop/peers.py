@@ -31,6 +31,19 @@ INSPECTOR = [NODE, str(PACKAGES / "inspector" / "clients" / "launcher" / "build"
 LIBRARIES = str(HERE.parents[1] / ".venv-peers" / "bin" / "python")
 FASTMCP = str(HERE.parents[1] / ".bench" / "fastmcp" / "bin" / "python")
 
+TYPESCRIPT_SERVER = [NODE, str(HERE / "node" / "server.mjs")]
+"""Followed by the SDK: `v1` or `v2`."""
+FASTMCP_SERVER = [FASTMCP, str(HERE / "fastmcp_server.py")]
+SERVERS = {
+    "demo": DEMO_SERVER,
+    "tasks": TASKS_SERVER,
+    "official": OFFICIAL_SERVER,
+    "fastmcp": FASTMCP_SERVER,
+    "v1": [*TYPESCRIPT_SERVER, "v1"],
+    "v2": [*TYPESCRIPT_SERVER, "v2"],
+}
+"""Servers by the names that the bridge takes."""
+
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = "2026-07-28"
 

@@ -58,7 +58,7 @@ def inspector(tmp_path: Path, target: list[str]) -> Inspector:
 def test_tools(inspector: Inspector, era: str):
     # `--strict` has it complain of schemas that hosts are known to stumble over.
     tools = inspector.ask(era, "tools/list", "--strict")["tools"]
-    assert len(tools) == 17
+    assert len(tools) == 18
     assert tools[0]["name"] == "add" and tools[0]["annotations"]["readOnlyHint"] is True
     assert tools[0]["inputSchema"]["required"] == ["a", "b"]
 

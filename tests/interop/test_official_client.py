@@ -15,6 +15,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client, ClientSession, MCPError, StdioServerParameters
+from mcp.client.extension import advertise
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -28,8 +29,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprec
 BOTH = pytest.mark.parametrize("mode", ["legacy", MODERN])
 TOOLS = [
     *("add", "forecast", "echo", "show", "fail", "count", "chatter", "sleep", "interrupted"),
-    *("book", "pay", "consult", "delegate", "workplace", "survey", "write", "grow"),
+    *("reflect", "book", "pay", "consult", "delegate", "workplace", "survey", "write", "grow"),
 ]
+
+META: Any = {
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "example.com/more": [1],
+}
+
+
+class Audited(types.Result):
+    since: int
+    trace: str | None
 
 
 Demo = StdioServerParameters | str
@@ -472,6 +483,18 @@ async def test_a_client_that_cannot_be_asked(connect: Connect, mode: str):
         else:
             result = await client.call_tool("consult", {"question": "Nice?"})
             assert result.is_error and "`sampling`" in text_of(result)
+
+
+@BOTH
+async def test_meta_and_a_method_of_an_extension(connect: Connect, mode: str):
+    async with connect(mode=mode, extensions=[advertise("com.example/audit")]) as client:
+        result = await client.call_tool("reflect", meta=META)
+        assert result.structured_content == {"result": META}
+        assert (result.meta or {})["example.com/tag"] == [1]
+        params = {"since": 3, "_meta": META}
+        request = types.Request[dict[str, Any], str](method="audit/read", params=params)
+        answer = await client.session.send_request(request, Audited)
+        assert (answer.since, answer.trace) == (3, META["traceparent"])
 
 
 @BOTH

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, McpError, RequestTimeout, ToolError
+from mcpearl.client.extensions import ClientExtension
 from mcpearl.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -29,10 +30,18 @@ from tests.interop.peers import LEGACY, MODERN, OFFICIAL_SERVER
 BOTH = pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
 TOOLS = [
     *("add", "forecast", "echo", "picture", "fail", "count", "chatter", "sleep", "interrupted"),
-    *("book", "consult", "delegate", "workplace", "survey", "pay", "write", "grow"),
+    *("reflect", "book", "consult", "delegate", "workplace", "survey", "pay", "write", "grow"),
 ]
+META: dict[str, Any] = {
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "example.com/more": [1],
+}
 NOTE = "official://note"
 BYTES = bytes(range(16))
+
+
+class AuditClient(ClientExtension):
+    identifier = "com.example/audit"
 
 
 Connect = Callable[..., Client]
@@ -215,6 +224,19 @@ async def test_elicitation_refused(connect: Connect, protocol: str):
         assert text_of(await client.call_tool("book")) == "not booked: cancel"
 
 
+@BOTH
+async def test_a_page_to_visit_is_asked_for_in_both_eras(connect: Connect, protocol: str):
+    asked: list[ElicitRequestParams] = []
+
+    def visit(request: ElicitRequestParams) -> ElicitResult:
+        asked.append(request)
+        return ElicitResult(action="accept")
+
+    async with connect(protocol, elicitation=visit) as client:
+        assert text_of(await client.call_tool("pay")) == "accept"
+    assert [(each.mode, each.url) for each in asked] == [("url", "https://pay.example/42")]
+
+
 async def test_elicitation_by_url(connect: Connect):
     asked: list[ElicitRequestParams] = []
     completed: asyncio.Queue[Any] = asyncio.Queue()
@@ -278,6 +300,18 @@ async def test_roots_alone_and_three_questions(connect: Connect, protocol: str):
         result = await client.call_tool("workplace")
         assert result.structured_content == {"result": ["file:///srv/demo"]}
         assert text_of(await client.call_tool("survey")) == "1 roots, Hanoi, Yes."
+
+
+@BOTH
+async def test_meta_and_a_method_of_an_extension(connect: Connect, protocol: str):
+    async with connect(protocol, extensions=[AuditClient()]) as client:
+        result = await client.call_tool("reflect", meta=META)
+        assert result.structured_content == {"result": META}
+        assert (result.meta or {})["example.com/tag"] == [1]
+        answer = await client.request("audit/read", {"since": 3, "_meta": META})
+        assert answer.extra == {"since": 3, "trace": META["traceparent"]}
+        with pytest.raises(McpError):
+            await client.request("audit/read", {"since": "long ago"})
 
 
 @BOTH

@@ -197,6 +197,24 @@ def test_the_client_of_the_typescript_sdk_through_a_gateway(upstream: str) -> No
     assert (met["cancelled"], met["after"]) == ("cancelled", "cancelled")
 
 
+@UPSTREAMS
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
+def test_the_second_typescript_sdk_and_its_tasks_through_a_gateway(
+    mode: str, upstream: str
+) -> None:
+    client = [NODE, str(HERE / "node" / "ext_tasks_client.mjs"), mode]
+    done = run([*client, *BRIDGE, upstream, "tasks"])
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert met["errors"] == []
+    assert met["double"] == ["task", "completed", "10"]
+    if mode == MODERN:
+        assert met["greet"] == ["task", "completed", "Hello, Ada!"]
+        assert met["asked"] == ["What is your name?"]
+    assert met["broken"][1] == "failed"
+    assert (met["kind"], met["cancelled"]) == ("task", "cancelled")
+
+
 @pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
 async def test_tasks_of_the_reference_server_through_a_gateway(protocol: str) -> None:
     settings = UpstreamSettings(protocol=LEGACY[-1], patience=60.0)

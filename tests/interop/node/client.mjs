@@ -1,10 +1,18 @@
 // Walks through a server with a client of the TypeScript SDK and prints what it met, as one JSON object.
 // node client.mjs <v1|v2> <legacy|auto|2026-07-28> <url | command [argument...]>
 
+import { z } from 'zod';
+
 const [sdk, mode, command, ...args] = process.argv.slice(2);
 const NOTE = 'demo://note';
 const INFO = { name: 'tester', version: '1.0.0' };
-const CAPABILITIES = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
+const CAPABILITIES = {
+    elicitation: { form: {}, url: {} },
+    sampling: {},
+    roots: {},
+    extensions: { 'com.example/audit': {} }
+};
+const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 
 /** Both SDKs by the same words: the first names methods by their schemas, the second by themselves. */
 async function load() {
@@ -139,6 +147,12 @@ try {
     met.consult = await call('consult', { question: 'Nice?' });
     met.workplace = await call('workplace');
     met.survey = await call('survey');
+
+    const traced = { traceparent: TRACE, 'example.com/more': [1] };
+    const reflected = await client.callTool({ name: 'reflect', arguments: {}, _meta: traced });
+    met.reflect = reflected.structuredContent.result;
+    met.tag = reflected._meta['example.com/tag'];
+    met.audit = await client.request({ method: 'audit/read', params: { since: 3, _meta: traced } }, z.looseObject({}));
 
     const control = new AbortController();
     const sleeping = call('sleep', { seconds: 60 }, { signal: control.signal }).catch(() => 'given up');

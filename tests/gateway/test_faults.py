@@ -99,30 +99,49 @@ async def test_an_upstream_that_dies_comes_back_and_nothing_runs_twice(
         await eventually(lambda: "notifications/resources/updated" in heard)
 
 
-async def test_a_breaker_opens_and_closes() -> None:
+class _Hand:
+    """The clock of breakers, which only the test moves: a machine under load changes nothing."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_breaker_opens_and_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = _Hand()
+    monkeypatch.setattr("mcpearl.runtime.breaker.clock", hand)
     port = free_port()
     gateway = Gateway({"up": f"tcp://127.0.0.1:{port}"}, upstreams=QUICK)
     upstream = make(MODERN)
     async with Client(gateway) as client:
-        async with upstream.serving("tcp", port=port):
 
-            async def works() -> bool:
-                try:
-                    return (await client.call_tool("up__add", {"a": 1, "b": 2})).data == 3
-                except McpError:
-                    return False
+        async def works() -> bool:
+            hand.now += 120  # longer than a breaker is ever open
+            try:
+                return (await client.call_tool("up__add", {"a": 1, "b": 2})).data == 3
+            except McpError:
+                return False
 
-            await eventually(works)
-        refusals = []
-        while not refusals or "keeps failing" not in refusals[-1].message:
+        async def refusal() -> McpError:
             with pytest.raises(McpError, match="`up`") as refused:
                 await client.call_tool("up__add", {"a": 1, "b": 2})
-            refusals.append(refused.value)
-            assert len(refusals) < 20, refusals  # trials are let through between, on a slow machine
-        assert len(refusals) > QUICK.failures
-        assert refusals[-1].data["retryAfter"] >= 0
+            return refused.value
+
         async with upstream.serving("tcp", port=port):
             await eventually(works)
+        for _ in range(QUICK.failures):
+            assert "keeps failing" not in (await refusal()).message
+        for _ in range(3):
+            refused = await refusal()
+            assert "keeps failing" in refused.message
+            assert 0 < refused.data["retryAfter"] <= 2
+        hand.now += 120
+        assert "keeps failing" not in (await refusal()).message  # a trial, which fails
+        assert "keeps failing" in (await refusal()).message
+        async with upstream.serving("tcp", port=port):
+            await eventually(works)
+            assert gateway.upstreams["up"].breaker.state == "closed"
 
 
 @pytest.mark.parametrize("versions", [LEGACY, MODERN], ids=["legacy", "modern"])

@@ -44,10 +44,9 @@ from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
 from mcpearl.runtime.tree import Node
-from mcpearl.server.composition.part import Enclosing
+from mcpearl.server.composition.part import Enclosing, Entrance
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import Dispatch
 from mcpearl.server.session import Session
 from mcpearl.server.tasks.options import Tasks
 from mcpearl.types.base import Implementation
@@ -102,7 +101,7 @@ class Upstream:
         self.sending = Sending(self)
         self.forwarding = Forwarding(self, self.sending)
         self.dispatcher = UpstreamDispatcher(self)
-        self.dispatch: Dispatch = self.dispatcher.dispatch
+        self.entrance: Entrance = self.dispatcher
         self.lists = UpstreamLists(self, self._announce)
         self.catalog = self.lists
         self.is_modern: bool | None = None

@@ -105,6 +105,7 @@ class Mount:
         self.learned: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
         self._core = core
         self._inner_core = part.core(core)  # of contexts inside the part
+        self._entrance = part.entrance
         self._bus = bus
         self._rewrite = rewrite
         self._changed = changed
@@ -292,7 +293,7 @@ class Mount:
         try:
             if not part.is_upstream or peer is not None:  # an upstream has no handlers of its own
                 ctx = PartContext(ctx, params, self._inner_core, peer)
-            return await part.dispatch(inner, ctx)
+            return await self._entrance.dispatch(inner, ctx)
         finally:
             self.calls -= 1
             if not self.calls and self._keeper is None:

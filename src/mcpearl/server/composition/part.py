@@ -6,7 +6,6 @@ processes are parts too; `mcpearl.gateway` makes them, since it knows clients.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mcpearl.runtime import doors
@@ -71,6 +70,15 @@ class Catalog(Protocol):
         ...
 
 
+class Entrance(Protocol):
+    """Where the calls of a part go in."""
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """The function that currently answers calls, with the part's own middleware around it."""
+        ...
+
+
 class Part(Protocol):
     """Something mounted in a server."""
 
@@ -80,8 +88,8 @@ class Part(Protocol):
         ...
 
     @property
-    def dispatch(self) -> Dispatch:
-        """The function that currently answers calls, with the part's own middleware around it."""
+    def entrance(self) -> Entrance:
+        """What answers calls; it stays the same as long as the part is mounted."""
         ...
 
     @property
@@ -185,16 +193,13 @@ class ServerPart:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self._core = server.core
+        self.entrance: Entrance = server.core  # has the middleware and limits of the server
         self.reads_raw = not isinstance(server.handler, Handler)
 
     @property
     def dispatcher(self) -> Dispatcher:
         """The server's dispatcher."""
         return self._server.core.dispatcher
-
-    # The server's dispatcher with its middleware and limits; without a Python frame, for every call.
-    dispatch = property(attrgetter("_core.dispatch"))
 
     @property
     def catalog(self) -> Catalog:
@@ -239,7 +244,7 @@ class HandlerPart:
         self.dispatcher: Dispatcher = (
             HandlerDispatcher(handler) if isinstance(handler, Handler) else handler
         )
-        self.dispatch: Dispatch = self.dispatcher.dispatch
+        self.entrance: Entrance = self.dispatcher
         self.reads_raw = not isinstance(handler, Handler)
 
     def core(self, outer: "ServerCore") -> "ServerCore":

@@ -5,7 +5,6 @@ parts have the same URI, that of the later part is written `name+uri`, a form ev
 """
 
 from collections.abc import Iterator, Mapping
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _MOST_TAKERS = 1000  # methods that are remembered
-_copied = methodcaller("__copy__")  # a third of what `copy.copy` or `replace` take
 
 
 class Composition:
@@ -183,8 +181,7 @@ class Composition:
             found = self.index.tools.get(params.name)
             if found is not None and found.plain:  # most calls: without another frame
                 if found.inner != params.name:
-                    params = _copied(params)
-                    params.name = found.inner
+                    params = replace(params, name=found.inner)
                 return found.mount.dispatch(call, ctx, params)
         answer = self._answers.get(call.method)
         return self._other(call, ctx) if answer is None else answer(call, ctx)

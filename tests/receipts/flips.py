@@ -104,7 +104,7 @@ def main() -> None:
                 found += done.result()
                 if number % 10 == 0 or number == len(work):
                     print(f"{found.total()} of {given.flips} flipped bits were found", flush=True)
-        for each in Path(made).iterdir():
+        for each in filter(Path.is_dir, Path(made).iterdir()):
             Log(each, load_keys([str(folder / "key.pub")])).verify()  # all bits are back
         kinds = ", ".join(f"{count} in {kind}" for kind, count in found.items())
         print(f"all were found ({kinds}), in {time.perf_counter() - verified:.0f} s")

@@ -31,11 +31,12 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help conformance-store wires-store
+.PHONY: run test test-docs test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help conformance-store wires-store
 
 help:
 	@echo "make run    serve the demo server"
-	@echo "make test   lint, type-check and run all tests"
+	@echo "make test   lint, type-check and run the tests"
+	@echo "make test-docs    run everything the documentation shows"
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make conformance-store  run the suite against three servers that share a store (STORE=valkey)"
@@ -83,10 +84,14 @@ $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(1) || { \
 endef
 
 unit: $(VENV)/.compiled $(PEERS)/.done
-	$(call RUN_TESTS)
+	$(call RUN_TESTS,--ignore=tests/docs)
+
+# Everything the documentation shows: its programs, its commands, the site and a plain install.
+test-docs: $(VENV)/.docs $(VENV)/.compiled
+	$(call RUN_TESTS,tests/docs)
 
 unit-without-peers: $(VENV)/.compiled
-	$(call RUN_TESTS,$(addprefix --ignore=,$(WITH_PEERS)))
+	$(call RUN_TESTS,$(addprefix --ignore=,$(WITH_PEERS) tests/docs))
 
 # Two machines, a store, a balancer without stickiness, and a worker killed every second.
 scene: $(VENV)/.test $(NODE_TESTS)/node_modules/.done

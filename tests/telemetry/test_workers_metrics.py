@@ -162,7 +162,12 @@ async def test_all_families_of_several_workers_come_together(tmp_path: Path) -> 
                 samples = await scraped(port)
                 assert value(samples, "mcpearl_processes") == 2
                 assert value(samples, "mcpearl_store_up") == 2
-                assert value(samples, "mcpearl_upstreams", state="ready") == 2, "of both workers"
+
+                async def are_both_connected() -> bool:
+                    page = await scraped(port)
+                    return value(page, "mcpearl_upstreams", state="ready") == 2
+
+                await eventually(are_both_connected)
                 assert value(samples, "mcpearl_bounds_reached_total", bound="tool.rate") >= 1
                 assert value(samples, "mcpearl_tasks_ended_total", state="completed") == 1
                 assert value(samples, "mcpearl_http_refused_total", status="405") == 1

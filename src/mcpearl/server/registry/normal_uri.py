@@ -30,9 +30,8 @@ def normal_uri(uri: str) -> str:
 def _respelled(uri: bytes) -> bytes:
     first, *rest = uri.split(b"%")
     parts = [first]
-    begun: bytes | None = (
-        None  # after a `%` that is not an escape: the digits so far, fewer than two
-    )
+    # After a `%` that is not an escape: the hexadecimal digits so far, at most one.
+    begun: bytes | None = None
     for part in rest:
         digits = part[:2]
         if len(digits) < 2 or not _HEX.issuperset(digits):
@@ -50,7 +49,7 @@ def _respelled(uri: bytes) -> bytes:
 
 
 def _completes(begun: bytes | None, byte: int, after: bytes) -> bool:
-    """Whether a byte would make an escape of a `%` that is none."""
+    """Whether a byte would turn an earlier `%`, which is not an escape, into one."""
     if begun is None or byte not in _HEX:
         return False
     return bool(begun) or after[:1] in _HEX_DIGITS

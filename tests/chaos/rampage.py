@@ -10,20 +10,22 @@ Every call has exactly one outcome, the tree is whole again afterwards, and noth
 
 import asyncio
 import json
+import logging
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from mcpearl import Client, ConnectionLost, McpearlError, McpError, Reconnect, RequestTimeout
+from mcpearl import Client, ConnectionLost, McpError, Reconnect, RequestTimeout
 from mcpearl.receipts.verifier import Log, load_keys
 from tests.chaos.parts import can_be_killed, expected
 from tests.ports import free_port
@@ -200,7 +202,10 @@ async def _attack(
     exporting = {**own, "env": {**quiet["env"], **_exporting_to(collector)}}
     command = [sys.executable, "-m", _SERVER, json.dumps(settings)]
     http = f"http://127.0.0.1:{settings['http']}/mcp"
-    async with Client(command, reconnect=False, validate_output=False, **exporting) as control:
+    async with (
+        Client(command, reconnect=False, validate_output=False, **exporting) as control,
+        _stacks_if_silent(),
+    ):
         loads = [
             Load("http", http),
             Load("http legacy", http, protocol="2025-11-25"),
@@ -237,6 +242,20 @@ async def _attack(
         "nothing was exported"
     )
     return report
+
+
+@asynccontextmanager
+async def _stacks_if_silent() -> AsyncIterator[None]:
+    """Have the server write what it does to its log, if it does not answer what is never killed."""
+    try:
+        yield
+    except RequestTimeout:
+        for each in psutil.Process().children():
+            if _SERVER in each.cmdline():
+                each.send_signal(signal.SIGUSR1)  # the threads
+                each.send_signal(signal.SIGUSR2)  # the tree, the calls and the tasks
+        await asyncio.sleep(3)
+        raise
 
 
 def _exporting_to(collector: Collector) -> dict[str, str]:
@@ -391,13 +410,11 @@ def _check_executions(log: Path, loads: list[Load]) -> None:
 
 def main() -> None:
     """Run for as many seconds as the first argument says, with the second as the seed."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 32)
     print(f"chaos for {seconds:g} s, seed {seed}", flush=True)
-    try:
-        report = asyncio.run(rampage(seconds, seed))
-    except McpearlError as error:
-        sys.exit(f"failed: {error}")
+    report = asyncio.run(rampage(seconds, seed))
     print(report)
     left = report.tree - report.parts.keys()
     if left:

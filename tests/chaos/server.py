@@ -4,8 +4,10 @@ Run as: server.py SETTINGS, a JSON object: `log`, `http`, `tcp`, `ws`, `unix`, `
 """
 
 import asyncio
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -18,6 +20,7 @@ from tests.chaos.echoing import Log, add_echo
 assert Supervisor.__init__.__kwdefaults__ is not None
 Supervisor.__init__.__kwdefaults__["restarts"] = 1_000_000
 
+faulthandler.register(signal.SIGUSR1)
 settings = json.loads(sys.argv[1])
 app = Server(
     "chaos",

@@ -6,10 +6,11 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
-from mcpearl.net.ports import TcpPort
+from mcpearl.net.ports import TcpPort, UnixPort
 from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -72,3 +73,24 @@ async def test_without_descriptors_a_port_tries_again_and_does_not_flood_the_log
     port.close()
     for client in clients:
         client.close()
+
+
+@pytest.mark.parametrize("turns", (0, 1))
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+async def test_a_port_whose_opening_was_cancelled_can_be_opened_again(
+    kind: str, turns: int, tmp_path: Path
+) -> None:
+    number = free_port()
+
+    def port() -> TcpPort | UnixPort:
+        return TcpPort("127.0.0.1", number) if kind == "tcp" else UnixPort(tmp_path / "s")
+
+    opening = asyncio.ensure_future(port().open(Counted))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait([opening])
+    again = port()
+    await again.open(Counted)
+    again.close()
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ import socket
 import ssl
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,10 @@ class TcpPort:
             listening.setblocking(False)
             self._front = TlsFront(listening, place.tls, make, self._handshake_timeout)
             return
-        self._front = await asyncio.get_running_loop().create_server(
-            make, sock=listening, backlog=_AT_ONCE
+        self._front = await _begin(
+            asyncio.get_running_loop().create_server(
+                make, sock=listening, backlog=_AT_ONCE, start_serving=False
+            )
         )
         _widen(listening)
 
@@ -116,9 +118,16 @@ class UnixPort:
         listening = inherited.take(path=str(self._path))
         if listening is None:
             listening = self.bind()
-        self._front = await asyncio.get_running_loop().create_unix_server(
-            make, sock=listening, backlog=_AT_ONCE, **_STAYS
-        )
+        loop = asyncio.get_running_loop()
+        try:
+            self._front = await _begin(
+                loop.create_unix_server(
+                    make, sock=listening, backlog=_AT_ONCE, start_serving=False, **_STAYS
+                )
+            )
+        except BaseException:
+            self.close()  # the socket file
+            raise
         _widen(listening)
 
     def close(self) -> None:
@@ -181,6 +190,21 @@ class UnixPort:
             f"cannot listen on {self}: a running server listens there; "
             "stop it or choose another path",
         )
+
+
+async def _begin(made: Coroutine[Any, Any, asyncio.Server]) -> asyncio.Server:
+    """Have a server that was made without waiting accept connections.
+
+    Python waits for a moment when accepting begins. A server cancelled in that moment is closed, or its
+    port would stay in use.
+    """
+    front = await made
+    try:
+        await front.start_serving()
+    except BaseException:
+        front.close()
+        raise
+    return front
 
 
 def host_of(transport: asyncio.BaseTransport) -> str | None:

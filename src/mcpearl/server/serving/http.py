@@ -298,6 +298,9 @@ class HttpListener:
             if self._console is not None:
                 await self._up.enter_async_context(self._console.running())
         except BaseException:
+            self._port.close()
+            if self._door is not None:
+                self._door.close()
             await self._up.aclose()
             raise
 

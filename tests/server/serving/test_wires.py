@@ -1,6 +1,8 @@
 """Wires by name and as objects: what they are given, and what they say of mistakes."""
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +10,7 @@ import mcpearl
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix, WebSocket
 from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.raw_http import Raw
 from tests.transports.suite_server import make_app
@@ -144,3 +147,36 @@ def test_the_wires_are_public():
     for name in ("Http", "Stdio", "Tcp", "Unix", "WebSocket", "Tls", "Transport", "Receiver"):
         assert name in mcpearl.__all__
         assert getattr(mcpearl, name)
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp", "unix", "ws"])
+async def test_a_wire_killed_at_any_moment_of_its_start_comes_back(
+    kind: str, tmp_path: Path, clock: MovableClock
+) -> None:
+    app = Server("killed")
+    wires: dict[str, Any] = {
+        "http": Http(port=free_port(), console=True, health="/health"),
+        "tcp": Tcp(port=free_port()),
+        "unix": Unix(path=tmp_path / "s"),
+        "ws": WebSocket(port=free_port()),
+    }
+    serving = asyncio.ensure_future(app.serve(wires[kind]))
+
+    def path() -> tuple[str, ...]:
+        return next(path for path, _ in app.tree().walk() if path[:-1] == ("wires",))
+
+    def runs() -> bool:
+        return [node.state for path, node in app.tree().walk() if path[:-1] == ("wires",)] == [
+            "running"
+        ]
+
+    await eventually(runs)
+    for turns in range(12):
+        assert app.parts.kill(*path())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        app.parts.kill(*path())
+        await clock.advance(61)
+        await eventually(runs, otherwise=app.tree)
+    serving.cancel()
+    await asyncio.wait([serving])

@@ -272,6 +272,75 @@ async def test_ten_thousand_children_that_ended_leave_nothing_behind() -> None:
         await eventually(lambda: len(supervisor) == 0)
 
 
+class Lasting:
+    """A service that takes a while to stop, and counts how often it is up."""
+
+    def __init__(self) -> None:
+        self.up = 0
+
+    async def start(self) -> None:
+        self.up += 1
+
+    async def ended(self) -> None:
+        await forever()
+
+    async def stop(self) -> None:
+        try:
+            await asyncio.sleep(0.5)
+        finally:
+            self.up -= 1
+
+
+class Slow(Lasting):
+    """One whose start does not end."""
+
+    async def start(self) -> None:
+        await forever()
+
+
+@pytest.mark.parametrize("cancelled", [1, 2, 3])
+async def test_a_start_that_is_cancelled_again_while_it_cleans_up_leaves_no_child_behind(
+    cancelled: int,
+) -> None:
+    first, second = Lasting(), Lasting()
+    children = [Child("first", first), Child("second", second), Child("slow", Slow())]
+    starting = asyncio.ensure_future(Supervisor("s", children).start())
+    await eventually(lambda: second.up == 1)
+    for _ in range(cancelled):
+        starting.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    assert (first.up, second.up) == (0, 0)
+
+
+@pytest.mark.parametrize("cancelled", [1, 2])
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_stop_that_is_cancelled_leaves_no_child_behind(
+    cancelled: int, together: bool
+) -> None:
+    parts = [Lasting() for _ in range(3)]
+    children = [Child(f"{number}", part) for number, part in enumerate(parts)]
+    supervisor = Supervisor("s", children, stop_together=together)
+    await supervisor.start()
+    stopping = asyncio.ensure_future(supervisor.stop())
+    for _ in range(cancelled):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        stopping.cancel()
+    await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    assert [part.up for part in parts] == [0, 0, 0]
+    assert {child.state for child in supervisor.tree().children} == {"ended"}
+
+
+async def test_a_child_that_is_ending_is_not_killed_again() -> None:
+    async with Supervisor("s", [Child("lasting", Lasting())]) as supervisor:
+        assert supervisor.kill("lasting")
+        assert not supervisor.kill("lasting")
+
+
 async def test_changes_can_be_followed() -> None:
     inner = Supervisor("inner", [Child("part", forever)], backoff=AT_ONCE)
     outer = Supervisor("outer", [Child("inner", inner)])

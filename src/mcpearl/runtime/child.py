@@ -205,7 +205,10 @@ class KeptChild:
     def kill(self) -> bool:
         """Cancel the run as if it had failed; return False when there is no run, or it is ending."""
         task = self.task
-        return task is not None and not self.stopped and not self.leaving and task.cancel()
+        if task is None or self.stopped or self.leaving or not task.cancel():
+            return False
+        self.leaving = True  # another cancellation would interrupt its cleaning up
+        return True
 
     async def stop(self, changed: Changed) -> None:
         """End the run: cancel it, wait for its shutdown time, cancel it again, then leave it behind."""
@@ -224,6 +227,23 @@ class KeptChild:
             if done:
                 return
             task.cancel()
+        self._leave_behind()
+
+    def cut_short(self) -> "asyncio.Task[None] | None":
+        """Cancel the run, whatever it is doing; return its task, and call `is_over` when it had time."""
+        self.wait_no_more()
+        self.turn += 1
+        self.stopped = True
+        if self.task is not None:
+            self.task.cancel()
+        return self.task
+
+    def is_over(self) -> None:
+        """Note that a run which was cut short has ended, or is left behind."""
+        if self.task is not None:
+            self._leave_behind()
+
+    def _leave_behind(self) -> None:
         logger.error(
             "%s does not end although it was cancelled; it is left behind", self.child.name
         )

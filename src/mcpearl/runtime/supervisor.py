@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal
 
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
-from mcpearl.runtime.child import Branch, Child, KeptChild
+from mcpearl.runtime.child import UNWINDING, Branch, Child, KeptChild
 from mcpearl.runtime.tree import Changes, Followers, Node, NodeChange, State
 
 logger = logging.getLogger("mcpearl.supervisor")
@@ -163,10 +164,12 @@ class Supervisor:
         """Stop the children: the last one first, each within its own time."""
         end, self._end = self._end, None
         watching, self._watching = self._watching, None
-        if watching is not None:
-            watching.cancel()
-            await asyncio.wait([watching])
-        await self._stop_children()
+        try:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.wait([watching])
+        finally:
+            await self._stop_children()
         for kept in self._children.values():
             kept.go()
         if end is not None and not end.done():
@@ -462,7 +465,16 @@ class Supervisor:
         return failed
 
     async def _stop_children(self) -> None:
-        await self._stop(list(self._children.values()))
+        """Stop all children; if this is cancelled, cut their time short, so that none is left alone."""
+        children = list(self._children.values())
+        try:
+            await self._stop(children)
+        except asyncio.CancelledError:
+            await _wait_in_any_case([task for kept in children if (task := kept.cut_short())])
+            for kept in children:
+                kept.is_over()
+                self._has_stopped(kept)
+            raise
 
     async def _stop(self, children: list[KeptChild]) -> None:
         if self._stop_together:
@@ -473,6 +485,9 @@ class Supervisor:
 
     async def _stop_one(self, kept: KeptChild) -> None:
         await kept.stop(self._changed)
+        self._has_stopped(kept)
+
+    def _has_stopped(self, kept: KeptChild) -> None:
         if kept.state != "failed":
             kept.state = "ended"
             self._changed(kept)
@@ -497,3 +512,13 @@ def _node(kept: KeptChild) -> Node:
         uptime=kept.uptime,
         children=own.children if own else (),
     )
+
+
+async def _wait_in_any_case(tasks: "Iterable[asyncio.Task[None]]") -> None:
+    """Wait until tasks that were cancelled have ended, even if this is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + UNWINDING
+    left = {task for task in tasks if not task.done()}
+    while left and loop.time() < until:
+        with suppress(asyncio.CancelledError):
+            _, left = await asyncio.wait(left, timeout=until - loop.time())

@@ -70,7 +70,6 @@ class Nursery:
         self._made: tuple[int, socket.socket] | None = None
         self._pid = 0
         self._control: socket.socket | None = None
-        self._watch = -1  # a descriptor that is readable once the zygote has ended
         self._status: asyncio.Future[int] | None = None  # its wait status
         self._processes: dict[int, Forked] = {}
         self._last = 0
@@ -113,9 +112,9 @@ class Nursery:
         self._control = control
         loop = asyncio.get_running_loop()
         self._status = loop.create_future()
-        self._watch = os.pidfd_open(self._pid)
+        watch = os.pidfd_open(self._pid)  # readable once the zygote has ended
         loop.add_reader(control, self._heard)
-        loop.add_reader(self._watch, self._has_ended)
+        loop.add_reader(watch, self._has_ended, watch, self._pid, self._status)
 
     async def ended(self) -> None:
         """Wait until the zygote ends."""
@@ -125,17 +124,21 @@ class Nursery:
     async def stop(self) -> None:
         """End the zygote, and with it every process it has started."""
         control, self._control = self._control, None
+        pid, status = self._pid, self._status
         assert control is not None
-        assert self._status is not None
+        assert status is not None
         asyncio.get_running_loop().remove_reader(control)
         control.close()
         self._forget_watch()
         self._expect_nothing()
-        done, _ = await asyncio.wait([self._status], timeout=_PATIENCE)
-        if not done:
-            os.kill(self._pid, signal.SIGKILL)
-            await asyncio.wait([self._status])
-        self._lose_all()
+        try:
+            await asyncio.wait([status], timeout=_PATIENCE)
+        finally:  # also if this is cancelled: `start` may be called before this zygote has ended
+            if not status.done():
+                os.kill(pid, signal.SIGKILL)
+            self._pid = 0
+            self._lose_all()
+        await asyncio.wait([status])
 
     # What the zygote says
 
@@ -204,18 +207,18 @@ class Nursery:
     def silent(self, patience: float) -> None:
         """Kill the zygote, which does not answer."""
         logger.error("the zygote of isolated tools does not answer, and is killed")
-        os.kill(self._pid, signal.SIGKILL)
+        self._kill_zygote()
 
-    def _has_ended(self) -> None:
-        self._forget_watch()
-        self._expect_nothing()
-        asyncio.get_running_loop().remove_reader(self._watch)
-        os.close(self._watch)
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
-        assert self._status is not None
-        self._status.set_result(status)
-        self._lose_all()
+    def _has_ended(self, watch: int, pid: int, ended: "asyncio.Future[int]") -> None:
+        asyncio.get_running_loop().remove_reader(watch)
+        os.close(watch)
+        _, status = os.waitpid(pid, 0)
+        ended.set_result(status)
+        if pid == self._pid:  # it was not stopped
+            self._pid = 0
+            self._forget_watch()
+            self._expect_nothing()
+            self._lose_all()
 
     def _expect_nothing(self) -> None:
         self._owed = 0
@@ -289,9 +292,13 @@ class Nursery:
             self._control.send(RECORD.pack(Op.KILL, number, 0, 0))
             self._expect_answer()
         except BlockingIOError:  # the zygote does not listen: it is killed with all its processes
-            os.kill(self._pid, signal.SIGKILL)
+            self._kill_zygote()
         except OSError:
             pass  # it has ended, and with it the process
+
+    def _kill_zygote(self) -> None:
+        if self._pid:  # 0 would be all processes of the server's group
+            os.kill(self._pid, signal.SIGKILL)
 
 
 _ANSWERS = (Op.FORKED, Op.FAILED, Op.KILLED)

@@ -124,6 +124,13 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
         self.sent.clear()
         self.expires = now + left[0], now + left[1]
 
+    def timed_out(self, last: RequestTimeout | None = None) -> RequestTimeout:
+        """Return the error of this call, after its last request had this one."""
+        subject: str = getattr(self.params, "name", "") or getattr(self.params, "uri", "")
+        if last is None or last.seconds < self.timeout:  # only the time left for the last attempt
+            return RequestTimeout(self.method, self.timeout, subject=subject)
+        return RequestTimeout(self.method, last.seconds, hard=last.hard, subject=subject)
+
 
 class Requests:
     """Runs the calls of one client."""
@@ -221,9 +228,7 @@ class Requests:
                 connection = await self._recover(call, connection, lost)
                 continue
             except RequestTimeout as error:
-                if error.seconds < call.timeout:  # only the time left for the last attempt
-                    raise RequestTimeout(call.method, call.timeout) from None
-                raise
+                raise call.timed_out(error) from None
             if type(result) is call.kind:
                 return result
             if not isinstance(result, InputRequiredResult):
@@ -277,7 +282,7 @@ class Requests:
         now = asyncio.get_running_loop().time()
         delay = BETWEEN_ROUNDS.delay(call.rounds)
         if now + delay >= call.deadlines(now)[0]:
-            raise RequestTimeout(call.method, call.timeout)
+            raise call.timed_out()
         await asyncio.sleep(delay)
 
     async def _answers(self, asked: InputRequiredResult) -> dict[str, dict[str, Any]]:

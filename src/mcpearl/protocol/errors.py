@@ -192,6 +192,7 @@ class RequestTimeout(McpearlError, TimeoutError):
         hard: Whether progress could not extend the time any further.
         setting: The option that allows more time.
         stderr: The last lines that a server process wrote to stderr.
+        subject: What was asked for: the name of a tool or prompt, or the URI of a resource.
     """
 
     def __init__(
@@ -202,14 +203,17 @@ class RequestTimeout(McpearlError, TimeoutError):
         hard: bool = False,
         setting: str = "timeout",
         stderr: str = "",
+        subject: str = "",
     ) -> None:
         limit = "the maximum time allowed" if hard else "the timeout"
+        what = f"`{method}` of `{brief(subject, 128)}`" if subject else f"`{method}`"
         super().__init__(
-            f"`{method}` was not answered within {seconds:g} s, {limit}; "
+            f"{what} was not answered within {seconds:g} s, {limit}; "
             f"pass a larger `{setting}` if the work takes that long{_last_lines(stderr)}"
         )
         self.method = method
         self.seconds = seconds
+        self.hard = hard
 
 
 class TaskTimeout(RequestTimeout):

@@ -36,6 +36,18 @@ async def greeted(port: int, certificate: Path) -> bool:
         writer.transport.abort()
 
 
+async def test_a_port_that_no_longer_accepts_has_ended(certificate: Path) -> None:
+    port = TcpPort("127.0.0.1", free_port(), server_context(certificate, None, None))
+    await port.open(Echo)
+    ended = asyncio.ensure_future(port.ended())
+    await asyncio.sleep(0)
+    assert isinstance(port._front, tls_front.TlsFront)
+    port._front._accepting.cancel()  # as if it had failed
+    with pytest.raises(ConnectionError, match="no longer accepted"):
+        await ended
+    port.close()
+
+
 async def test_handshakes_that_never_end_are_bounded_in_number(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ async def test_two_processes_share_tasks_and_hear_of_changes(tmp_path: Path) -> 
     await store.start()
     heard: list[tuple[str, int]] = []
     store.watch(lambda id, revision: heard.append((id, revision)), lambda: True)
+    (looking,) = (asyncio.ensure_future(run()) for run in store.parts().values())
     made = await store.create(task("t"), "w1", LEASE)
     other = run_code(
         path,
@@ -130,6 +131,7 @@ async def test_two_processes_share_tasks_and_hear_of_changes(tmp_path: Path) -> 
     assert await store.update(made, 1) is None
     found = await store.get("t", ANN)
     assert found is not None and found.status_message == "from there"
+    looking.cancel()
     await store.close()
 
 

@@ -95,6 +95,12 @@ class TcpPort:
         )
         _widen(listening)
 
+    async def ended(self) -> None:
+        """Wait for ever, or until connections can no longer be accepted."""
+        if isinstance(self._front, TlsFront):
+            await self._front.ended()
+        await asyncio.Event().wait()
+
     def close(self) -> None:
         """Stop accepting connections."""
         if self._front is not None:
@@ -129,6 +135,10 @@ class UnixPort:
             self.close()  # the socket file
             raise
         _widen(listening)
+
+    async def ended(self) -> None:
+        """Wait for ever: the loop accepts connections."""
+        await asyncio.Event().wait()
 
     def close(self) -> None:
         """Stop accepting connections, and remove the socket file if it is still this one."""

@@ -41,6 +41,15 @@ class TlsFront:
         self._handshakes: dict[asyncio.Task[None], float] = {}  # with the time each began
         self._accepting = self._loop.create_task(self._accept())
 
+    async def ended(self) -> None:
+        """Wait until connections are no longer accepted; raises the error that ended it."""
+        try:
+            await asyncio.shield(self._accepting)
+        except asyncio.CancelledError:
+            if not self._accepting.cancelled():
+                raise
+            raise ConnectionError("connections are no longer accepted") from None
+
     async def _accept(self) -> None:
         while True:
             await self._until_room()

@@ -2,8 +2,9 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -149,6 +150,10 @@ class MemoryTaskStore:
         """Call a function for each change, in the next turn of the event loop."""
         self._hearers.append(hear)
         return lambda: self._hearers.remove(hear)
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
+        """Return nothing: only this process changes the tasks."""
+        return {}
 
     async def delete(self, id: str) -> None:
         """Remove a task."""

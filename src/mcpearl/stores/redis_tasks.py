@@ -7,7 +7,7 @@ script, which also adds an entry to a stream that all processes read.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -358,6 +358,10 @@ class RedisTaskStore:
         entry = (hear, wanted, missed)
         self._hearers.append(entry)
         return lambda: self._hearers.remove(entry)
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
+        """Return nothing: the bus reads the stream, and belongs to the whole store."""
+        return {}
 
     def _tell(self, id: str, revision: int) -> None:
         if self._hearers:

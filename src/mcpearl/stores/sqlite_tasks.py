@@ -6,7 +6,7 @@ wants to hear of them.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,6 @@ class SqliteTaskStore:
         self._max_per_owner = max_per_owner
         self._file = SqliteThread(self.path, APPLICATION, VERSION, _SCHEMA)
         self._hearers: list[tuple[Hear, Callable[[], bool]]] = []
-        self._looking: asyncio.Task[None] | None = None
         self._heard = 0  # the last change that was passed to hearers
         self._data_version = 0
 
@@ -120,9 +119,6 @@ class SqliteTaskStore:
 
     async def close(self) -> None:
         """Finish all steps, and close the file."""
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
         await self._file.close()
 
     # Steps
@@ -295,9 +291,11 @@ class SqliteTaskStore:
         """Call a function for each change: own ones at once, others when the file is polled."""
         entry = (hear, wanted)
         self._hearers.append(entry)
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look_forever())
         return lambda: self._hearers.remove(entry)
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
+        """Return what polls the file for the changes of other processes."""
+        return {"changes of tasks": self.look}
 
     def _tell(self, id: str, revision: int) -> None:
         if self._hearers:
@@ -308,7 +306,8 @@ class SqliteTaskStore:
             for id, revision in news:
                 hear(id, revision)
 
-    async def _look_forever(self) -> None:
+    async def look(self) -> None:
+        """Poll the file for ever, while changes of other processes are of interest."""
         while True:
             await asyncio.sleep(_LOOK)
             if any(wanted() for _, wanted in self._hearers):

@@ -12,8 +12,8 @@ Leases and expiry are measured by the store's own clock, since the clocks of wor
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -202,6 +202,10 @@ class TaskStore(Protocol):
         Returns:
             A function that ends the watch.
         """
+        ...
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
+        """Return what has to run while changes are watched, by its name in the tree."""
         ...
 
     async def delete(self, id: str) -> None:

@@ -166,6 +166,17 @@ async def test_leases_that_could_not_be_kept_are_looked_at_again(tmp_path: Path)
         assert "may have run" in (await status(client, id, "failed"))["error"]["message"]
 
 
+async def test_what_polls_for_changes_of_other_processes_is_restarted(tmp_path: Path) -> None:
+    app = dying_app(tmp_path)
+    async with served(tmp_path) as (_, port), wire(app, MODERN, WITH) as here:
+        assert app.parts.kill("changes of tasks")
+        await eventually(lambda: app.tree().find("changes of tasks").restarts == 1)  # type: ignore[union-attr]
+        there = Caller(port)
+        id = (await there.call("asks", {"key": "a"}))["taskId"]
+        await status(here, id, "input_required")
+    assert app.tree().find("changes of tasks") is None
+
+
 async def test_two_processes_serve_the_same_task(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, port), wire(dying_app(tmp_path), MODERN, WITH) as here:
         there = Caller(port)

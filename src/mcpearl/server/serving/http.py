@@ -309,8 +309,8 @@ class HttpListener:
         return (*self._endpoint.nodes(), self._websockets.node())
 
     async def ended(self) -> None:
-        """Wait forever: there may always be another request."""
-        await asyncio.Event().wait()
+        """Wait for ever, or until clients can no longer connect."""
+        await self._port.ended()
 
     def stop_accepting(self) -> None:
         """Close the port, and end the streams that would stay open forever."""

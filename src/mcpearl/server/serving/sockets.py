@@ -1,6 +1,5 @@
 """Serving on sockets: a listener is a port and the clients it has accepted."""
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,8 +52,8 @@ class SocketListener:
         await self._port.open(self._make)
 
     async def ended(self) -> None:
-        """Wait forever: there may always be another client."""
-        await asyncio.Event().wait()
+        """Wait for ever, or until clients can no longer connect."""
+        await self._port.ended()
 
     def stop_accepting(self) -> None:
         """Close the port."""

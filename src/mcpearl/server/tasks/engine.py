@@ -18,6 +18,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.task_lifecycle import TERMINAL, TaskStep, following
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
+from mcpearl.runtime.child import Child
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.server.context import Context
@@ -107,6 +108,7 @@ class TaskEngine:
         self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name), root)
         self.promotions = Promotions(self)
         self._handler = handler
+        self._root = root
         core.roster.names.serve("task", self.runs)
         self._put: set[tuple[str, str]] = set()  # questions that a client is being asked
         self._stop_watching: Callable[[], None] | None = None
@@ -135,6 +137,8 @@ class TaskEngine:
             self._stop_watching = self.store.watch(
                 self.heard, self.is_interested, self.missed_changes
             )
+            for name, run in self.store.parts().items():
+                await self._root.add(Child(name, run))
         if self.store.durable:
             await self.keeper.start()
 
@@ -145,6 +149,8 @@ class TaskEngine:
         for task in self._taking_back:
             task.cancel()
         if self._stop_watching is not None:
+            for name in self.store.parts():
+                await self._root.remove(name)
             self._stop_watching()
             self._stop_watching = None
         await self.store.close()

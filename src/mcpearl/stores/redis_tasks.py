@@ -213,6 +213,10 @@ class RedisTaskStore:
         self._now = now
         self._writer = ""  # marks the changes of this process; new with each start
         self._hearers: list[tuple[Hear, Callable[[], bool], Callable[[], None] | None]] = []
+        self._one = link.key("task", "")  # the key of a task, before its id
+        self._owners = link.key("tasks", "of", "")  # that of an owner's tasks, before its digest
+        self._number = link.key("tasks", "number")
+        self._all = [link.key("tasks", each) for each in ("open", "changes", "expiries")]
         self._tail = Tail(link, link.key("tasks", "changes"), self._heard, self._missed)
         self._news: dict[str, int] = {}  # own changes not passed to hearers yet
 
@@ -233,14 +237,14 @@ class RedisTaskStore:
         """Store a new task with its first lease."""
         owner, link = _digest(task.owner), self._link
         keys = self._keys(task.id)
-        keys += [link.key("tasks", "of", owner), link.key("tasks", "number")]
+        keys += [self._owners + owner, self._number]
         reply = await link.run(
             _CREATE,
             keys,
             (
                 *self._first(task.id),
                 *(_EXPIRED_AT_ONCE, owner, lease, task.ttl, self._max, self._max_per_owner),
-                *(link.key("task", ""), link.key("tasks", "of", "")),
+                *(self._one, self._owners),
                 *(_pack(task), holder, task.status, msgspec.json.encode(task.owner)),
             ),
         )
@@ -270,7 +274,7 @@ class RedisTaskStore:
 
     async def page(self, owner: Identity, after: str | None, limit: int) -> list[TaskRecord]:
         """Return a page of an owner's tasks."""
-        own = self._link.key("tasks", "of", _digest(owner))
+        own = self._owners + _digest(owner)
         position = "" if after is None else f"+{after}"
         ids = await self._link.run(_PAGE, [own], (position, limit))
         return await self._read_all(ids)
@@ -326,25 +330,18 @@ class RedisTaskStore:
     async def lapsed(self, limit: int) -> list[TaskRecord]:
         """Return tasks that need a worker; remove some that have expired."""
         link = self._link
-        given = (_EXPIRED_AT_ONCE, limit, link.key("task", ""), link.key("tasks", "of", ""))
+        given = (_EXPIRED_AT_ONCE, limit, self._one, self._owners)
         ids = await link.run(_LAPSED, self._keys(""), (*self._first(""), *given))
         found = await self._read_all(ids)
         return [task for task in found if task.status not in TERMINAL]
 
     async def delete(self, id: str) -> None:
         """Remove a task."""
-        owners = self._link.key("tasks", "of", "")
-        await self._link.run(_DELETE, self._keys(id), (*self._first(id), owners))
+        await self._link.run(_DELETE, self._keys(id), (*self._first(id), self._owners))
         self._tell(id, 0)
 
     def _keys(self, id: str) -> list[str]:
-        key = self._link.key
-        return [
-            key("task", id),
-            key("tasks", "open"),
-            key("tasks", "changes"),
-            key("tasks", "expiries"),
-        ]
+        return [self._one + id, *self._all]
 
     def _first(self, id: str) -> tuple[str | float, ...]:
         return ("" if self._now is None else self._now(), self._writer, id)

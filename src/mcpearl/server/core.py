@@ -213,6 +213,8 @@ class ServerCore:
         """Let an observer that wants to prepare the tasks of handlers do so."""
         observer = self.observer
         self.dispatch = self._limited if observer is None else observer.entering(self._limited)
+        for outer in self.enclosing:
+            outer.entrance_changed()
 
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -46,11 +47,6 @@ class AroundTools(ServerExtension):
         return await call_next()
 
 
-class Entering(Observer):
-    def call_entered(self, began: Any) -> None:
-        pass
-
-
 async def passing(ctx: Context, call_next: Any) -> Any:
     return await call_next()
 
@@ -61,7 +57,6 @@ def test_only_what_nothing_is_in_front_of_goes_straight_to_the_function() -> Non
     assert not goes_straight(part(middleware=[passing]))
     assert not goes_straight(part(rate=RateLimit(5, per=60)))
     assert not goes_straight(part(extensions=[AroundTools()]))
-    assert not goes_straight(part(observer=Entering()))
     middle = Server("middle")
     middle.mount("deep", part())
     assert not goes_straight(middle, "deep__add")
@@ -85,19 +80,36 @@ async def test_middleware_that_a_mounted_server_gets_later_runs_around_the_next_
     assert seen == [("tools/call", "add")]
 
 
-async def test_an_observer_that_a_mounted_server_gets_later_prepares_the_next_call() -> None:
-    inner, app, entered = part(), Server("outer"), []
-    app.mount("part", inner)
+@pytest.mark.parametrize("middleware", [[], [passing]])
+async def test_calls_are_observed_by_the_outer_server_alone(middleware: list[Any]) -> None:
+    told: list[tuple[str, str]] = []
 
     class Noting(Observer):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def call_began(self, call: Any) -> Any:
+            told.append((self.name, f"{call.method} began"))
+            return call
+
         def call_entered(self, began: Any) -> None:
-            entered.append(began)
+            told.append((self.name, f"{began.method} entered"))
+            current.set(began)
+
+    current: ContextVar[Any] = ContextVar("current", default=None)
+    inner = part(middleware=middleware, observer=[Noting("inner"), Noting("also inner")])
+    app = Server("outer", observer=Noting("outer"))
+    app.mount("part", inner)
+
+    @inner.tool
+    async def called() -> str:
+        return str(current.get().params.name)
 
     async with Client(app) as client:
-        await client.call_tool("part__add", {"a": 1, "b": 2})
-        inner.core.observe(Noting())
-        await client.call_tool("part__add", {"a": 1, "b": 2})
-    assert len(entered) == 1
+        assert (await client.call_tool("part__called")).text == "part__called"
+    assert {name for name, _ in told} == {"outer"}
+    calls = [what for _, what in told if what.startswith("tools/call")]
+    assert calls == ["tools/call began", "tools/call entered"]
 
 
 async def test_a_mounted_tool_that_is_replaced_or_removed_is_not_called_any_more() -> None:

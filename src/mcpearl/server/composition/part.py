@@ -215,8 +215,16 @@ class ServerPart:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self.entrance: Entrance = server.core  # has the middleware and limits of the server
+        self.entrance: Entrance = self
         self.reads_raw = not isinstance(server.handler, Handler)
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """The function that answers calls, with the middleware and limits of the server around it.
+
+        The server's observer has no part in it: only that of the outer server sees a call begin and end.
+        """
+        return self._server.core.limited
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -250,8 +258,8 @@ class ServerPart:
 
     def tool_function(self, name: str) -> ToolFunction | None:
         """Return the registered function, unless it needs scopes, or something is in front of it."""
-        core, dispatcher = self._server.core, self.dispatcher
-        if not isinstance(dispatcher, HandlerDispatcher) or core.dispatch != dispatcher.dispatch:
+        dispatcher = self.dispatcher
+        if not isinstance(dispatcher, HandlerDispatcher) or self.dispatch != dispatcher.dispatch:
             return None
         registry = dispatcher.handler
         entry = registry.tools.get(name) if isinstance(registry, Registry) else None

@@ -140,7 +140,8 @@ from typing import Unpack
 
 from mcpearl.client.options import SharedOptions
 from mcpearl.host.config import ConfigSource, HostConfig
-from mcpearl.host.host import Host, HostOptions
+from mcpearl.host.host import Host
+from mcpearl.host.options import HostOptions
 from mcpearl.runtime.tree import NodeChange
 from mcpearl.sync.client import SyncClient
 from mcpearl.sync.face import Face, SyncStream, for_threads

@@ -216,6 +216,20 @@ def test_a_process_leaves_its_lifespan_at_the_end(tmp_path: Path) -> None:
     assert serves.endswith(b"serves on stdio")
 
 
+def test_a_program_that_ends_without_leaving_its_client_closes_a_server_once() -> None:
+    program = """
+import asyncio
+from mcpearl import Client, Server
+
+app = Server("outer")
+app.mount("part", Server("inner"))
+client = Client(app)  # still there when the loop closes what is open
+asyncio.run(client.__aenter__())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 async def test_unknown_wires_are_named() -> None:
     with pytest.raises(ValueError, match="carrier pigeon"):
         await Server("x").serve("carrier pigeon")

@@ -31,7 +31,7 @@ from mcpearl import (
     ToolError,
 )
 from mcpearl.client.options import ClientOptions
-from mcpearl.host.host import HostOptions
+from mcpearl.host.options import HostOptions
 from tools import make_sync
 
 SCRIPT = """

@@ -12,8 +12,6 @@ from ssl import SSLContext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-import msgspec
-
 from mcpearl._version import __version__
 from mcpearl.client.cache import CacheView, ResponseCache
 from mcpearl.client.callbacks import (
@@ -26,7 +24,7 @@ from mcpearl.client.calling import Calling
 from mcpearl.client.connection import ClientConnection, Told
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
-from mcpearl.client.extensions import ClientExtension, ClientExtensions, ExtensionResult
+from mcpearl.client.extensions import ClientExtension, ClientExtensions, ExtensionResult, OpenParams
 from mcpearl.client.handlers import Handlers, shown
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
@@ -52,7 +50,6 @@ from mcpearl.telemetry.options import Telemetry, chosen, is_in_environment
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import (
     Implementation,
-    Open,
     PaginatedResult,
     RequestParams,
     Result,
@@ -70,12 +67,6 @@ else:
 T = TypeVar("T")
 P = TypeVar("P", bound=PaginatedResult)
 R = TypeVar("R", bound=Result)
-
-
-class OpenParams(Open, kw_only=True):
-    """Params of a request that the specification does not define."""
-
-    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class Client(Calling):

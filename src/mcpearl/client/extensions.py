@@ -7,16 +7,22 @@ types of results that a server sends in place of a method's own, and handle noti
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mcpearl.protocol.client_end import Claims
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.extensions import Extension, announced
 from mcpearl.protocol.routes import NOTICES_TO_CLIENT, Route
-from mcpearl.types.base import NotificationParams, RequestParams, Result
+from mcpearl.types.base import NotificationParams, Open, RequestParams, Result
 from mcpearl.types.methods import Method
 
 R = TypeVar("R", bound=Result)
+
+
+class OpenParams(Open, kw_only=True):
+    """Params of a request that the specification does not define."""
+
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
 class Requester(Protocol):

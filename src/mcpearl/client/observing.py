@@ -1,6 +1,8 @@
 """Calls of a client, and requests that it makes for other clients, of which an observer is notified."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +18,7 @@ from mcpearl.runtime.observers import Guarded
 from mcpearl.types.base import Result
 
 R = TypeVar("R", bound=Result)
+A = TypeVar("A")
 
 
 class _ToolOutcome(Struct):
@@ -40,24 +43,13 @@ class ObservedRequests(Requests):
         super().__init__(*rest, **options)
         self._observer = observer
 
-    async def run(self, call: ClientCall[R]) -> R:
+    def run(self, call: ClientCall[R]) -> Awaitable[R]:
         """Send a call, with what the observer adds to its `_meta`; report its beginning and end."""
-        observer = self._observer
-        began = observer.call_began(call)
-        if observer.has_meta:
-            added = observer.call_meta(began)
-            if added:
-                call.meta = {**added, **(call.meta or {})}
-        try:
-            result = await super().run(call)
-        except asyncio.CancelledError:
-            observer.call_ended(began, call, "cancelled", 0, None)
-            raise
-        except Exception as error:
-            observer.call_ended(began, call, "error", 0, error)
-            raise
-        observer.call_ended(began, call, outcome_of(result), 0, result)
-        return result
+
+        def add(meta: Mapping[str, Any]) -> None:
+            call.meta = {**meta, **(call.meta or {})}
+
+        return _reported(self._observer, call, add, partial(super().run, call), outcome_of)
 
 
 class ObservedRelay(Relay):
@@ -76,28 +68,43 @@ class ObservedRelay(Relay):
         super().__init__(*rest)
         self._observer = observer
 
-    async def request(self, request: RelayedRequest) -> Raw:
+    def request(self, request: RelayedRequest) -> Coroutine[Any, Any, Raw]:
         """Send a request; what the observer adds to its `_meta` replaces what its caller had there."""
-        observer = self._observer
         call: ClientCall[Any] = ClientCall(
             request.method, request.params, Result, self._timeout, self._max_timeout
         )
         _note_sent(request, call)
-        began = observer.call_began(call)
-        if observer.has_meta:
-            added = observer.call_meta(began)
-            if added:
-                request.meta = {**(request.meta or {}), **added}
-        try:
-            raw = await self._send(request)
-        except asyncio.CancelledError:
-            observer.call_ended(began, call, "cancelled", 0, None)
-            raise
-        except Exception as error:
-            observer.call_ended(began, call, "error", 0, error)
-            raise
-        observer.call_ended(began, call, _outcome_of(request.method, raw), 0, raw)
-        return raw
+
+        def add(meta: Mapping[str, Any]) -> None:
+            request.meta = {**(request.meta or {}), **meta}
+
+        outcome = partial(_outcome_of, request.method)
+        return _reported(self._observer, call, add, partial(self._send, request), outcome)
+
+
+async def _reported(
+    observer: Guarded,
+    call: ClientCall[Any],
+    add: Callable[[Mapping[str, Any]], None],
+    send: Callable[[], Awaitable[A]],
+    outcome: Callable[[A], Outcome],
+) -> A:
+    """Send a call with what the observer adds to its `_meta`; report its beginning and end."""
+    began = observer.call_began(call)
+    if observer.has_meta:
+        added = observer.call_meta(began)
+        if added:
+            add(added)
+    try:
+        answer = await send()
+    except asyncio.CancelledError:
+        observer.call_ended(began, call, "cancelled", 0, None)
+        raise
+    except Exception as error:
+        observer.call_ended(began, call, "error", 0, error)
+        raise
+    observer.call_ended(began, call, outcome(answer), 0, answer)
+    return answer
 
 
 def _note_sent(request: RelayedRequest, call: ClientCall[Any]) -> None:

@@ -309,6 +309,9 @@ class Upstream:
         """Return the state of the shared connection."""
         return (str(self.status.state),)
 
+    def tool_function(self, name: str) -> None:
+        """Return None: the upstream has the function."""
+
     def tasks_of(self, name: str) -> Tasks | None:
         """Return how a tool of the upstream runs as a task of the gateway."""
         return self.tasks.options_of(name)

@@ -34,28 +34,6 @@ from mcpearl.types.prompts import GetPromptResult
 from mcpearl.types.resources import ReadResourceResult
 
 T = TypeVar("T")
-
-
-class HostOptions(SharedOptions, total=False):
-    """All options of a `Host`."""
-
-    sampling: Callable[..., Any] | None
-    elicitation: Callable[..., Any] | None
-    roots: Any
-    on_log: Callable[..., Any] | None
-    on_progress: Callable[..., Any] | None
-    on_notification: Callable[..., Any] | None
-    on_stderr: Callable[..., Any] | None
-    on_change: Callable[[HostChange], None] | None
-    auth: Mapping[str, Any] | Literal["oauth"] | None
-    reconnect: Reconnect | None
-    lazy: bool
-    patience: float
-    failures: int | None
-    max_servers: int
-    max_offers: int
-
-
 _TAKES_TOKENS = ("http://", "https://", "ws://", "wss://")
 
 

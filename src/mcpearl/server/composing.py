@@ -85,6 +85,7 @@ class Composing(Telling):
             prefix,
             self._part_changed,
             self.notify_resource_updated,
+            composition.index.doubt,
             lambda: self.bus,
         )
         composition.add(mount)

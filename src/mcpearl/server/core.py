@@ -113,7 +113,7 @@ class ServerCore:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was admitted before: no limits
-        self._limited: Dispatch = self.dispatch  # without the observer's part in front of it
+        self.limited: Dispatch = self.dispatch  # without the observer's part in front of it
         # Whether nothing reads results before they are sent, so that handlers may return encoded ones.
         self.takes_encoded = False
         self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
@@ -204,15 +204,17 @@ class ServerCore:
         self.dispatcher = dispatcher
         self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)
-        self._limited = self.redispatch if around is None else around(self.redispatch)
+        self.limited = self.redispatch if around is None else around(self.redispatch)
         self._enter()
+        for outer in self.enclosing:
+            outer.entrance_changed()
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()
 
     def _enter(self) -> None:
         """Let an observer that wants to prepare the tasks of handlers do so."""
         observer = self.observer
-        self.dispatch = self._limited if observer is None else observer.entering(self._limited)
+        self.dispatch = self.limited if observer is None else observer.entering(self.limited)
 
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""

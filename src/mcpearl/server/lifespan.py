@@ -1,9 +1,13 @@
-"""When a server is up: its lifespan is entered by the first holder and left by the last."""
+"""When a server is up: its lifespan is entered by the first holder and left by the last.
+
+What is held is a stack, not an async generator: a loop that ends closes all generators at once, and one
+that is inside another would be closed twice.
+"""
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Any
 
 
@@ -12,15 +16,15 @@ class Uptime:
 
     Args:
         name: The server, for error messages.
-        enter: Returns the context manager to be held while the server runs.
-        entered: Called with what the context manager yielded, and with None after its end.
-        leaving: Awaited before the context manager is left.
+        enter: Puts what is held while the server runs on a stack, and returns the lifespan's value.
+        entered: Called with that value, and with None before what is held is left.
+        leaving: Awaited before what is held is left.
     """
 
     def __init__(
         self,
         name: str,
-        enter: Callable[[], AbstractAsyncContextManager[Any]],
+        enter: Callable[[AsyncExitStack], Awaitable[Any]],
         entered: Callable[[Any], None],
         leaving: Callable[[], Awaitable[None]],
     ) -> None:
@@ -47,13 +51,13 @@ class Uptime:
         assert self._starting is not None
         async with self._starting:
             if self._stack is None:
-                stack = AsyncExitStack()
                 try:
-                    self._entered(await stack.enter_async_context(self._enter()))
+                    async with AsyncExitStack() as stack:
+                        self._entered(await self._enter(stack))
+                        self._stack = stack.pop_all()
                 except BaseException:
                     self._holders -= 1
                     raise
-                self._stack = stack
 
     async def release(self) -> None:
         """Let go of the server; the last holder ends its lifespan."""

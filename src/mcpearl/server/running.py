@@ -77,54 +77,52 @@ class Running(Composing):
         finally:
             await self._uptime.release()
 
-    @asynccontextmanager
-    async def _up(self) -> AsyncIterator[Any]:
-        """Listen to what other processes publish, and hold the lifespan."""
-        async with AsyncExitStack() as stack:
-            subscriptions = self.core.subscriptions
-            if self.shared is not None:
-                await self.core.join(self.shared)
-                stack.push_async_callback(self.shared.close)
-            if self.core.recorder is not None:
-                await self.core.recorder.start()
-                stack.push_async_callback(self.core.recorder.stop)
-                stack.callback(self.parts.show(self.core.recorder))
-            stack.callback(self._broadcast.hear())
-            await self.parts.start(self.bus, subscriptions.all_changed)
-            stack.push_async_callback(self.parts.root.stop)
-            if self.shared is not None:
-                from mcpearl.server.spread_limits import SpreadLimits
+    async def _up(self, stack: AsyncExitStack) -> Any:
+        """Listen to what other processes publish, and enter the lifespan; return its value."""
+        subscriptions = self.core.subscriptions
+        if self.shared is not None:
+            await self.core.join(self.shared)
+            stack.push_async_callback(self.shared.close)
+        if self.core.recorder is not None:
+            await self.core.recorder.start()
+            stack.push_async_callback(self.core.recorder.stop)
+            stack.callback(self.parts.show(self.core.recorder))
+        stack.callback(self._broadcast.hear())
+        await self.parts.start(self.bus, subscriptions.all_changed)
+        stack.push_async_callback(self.parts.root.stop)
+        if self.shared is not None:
+            from mcpearl.server.spread_limits import SpreadLimits
 
-                limits = SpreadLimits(self._meters, self.shared.rates, self._compose)
-                limits.spread()
-                await self.parts.add_store(self.shared, rates=limits.run)
-            stack.push_async_callback(self._stop_isolation)
-            if self.isolation is not None:
-                await self.isolation.start()  # before there is a thread
-            if self._blocked_after is not None:
-                from mcpearl.server.blocking import BlockingWatch
+            limits = SpreadLimits(self._meters, self.shared.rates, self._compose)
+            limits.spread()
+            await self.parts.add_store(self.shared, rates=limits.run)
+        stack.push_async_callback(self._stop_isolation)
+        if self.isolation is not None:
+            await self.isolation.start()  # before there is a thread
+        if self._blocked_after is not None:
+            from mcpearl.server.blocking import BlockingWatch
 
-                watch = BlockingWatch(self._blocked_after, self.core.blocked)
-                await self.parts.root.add(Child(WATCHDOG, watch, backoff=_RARE))
-            if self.core.exported is not None:
-                from mcpearl.telemetry.exporter import ExporterPart
+            watch = BlockingWatch(self._blocked_after, self.core.blocked)
+            await self.parts.root.add(Child(WATCHDOG, watch, backoff=_RARE))
+        if self.core.exported is not None:
+            from mcpearl.telemetry.exporter import ExporterPart
 
-                await self.parts.root.add(Child(EXPORTER, ExporterPart(self.name)))
-                stack.push_async_callback(self._flush)
-            self.lag.start()
-            stack.callback(self.lag.stop)
-            if self._lifespan is not None:
-                await self._enter_lifespan(stack)
-            stack.push_async_callback(self._stop_parts)
-            await self._start_parts()
-            if self._throttle is not None:
-                self._throttle.start()
-                stack.callback(self._throttle.stop)
-            stack.push_async_callback(self._close_extensions)
-            await self._start_extensions()
-            await self.parts.start_background()
-            stack.push_async_callback(self.parts.stop_background)
-            yield self.lifespan_value
+            await self.parts.root.add(Child(EXPORTER, ExporterPart(self.name)))
+            stack.push_async_callback(self._flush)
+        self.lag.start()
+        stack.callback(self.lag.stop)
+        if self._lifespan is not None:
+            await self._enter_lifespan(stack)
+        stack.push_async_callback(self._stop_parts)
+        await self._start_parts()
+        if self._throttle is not None:
+            self._throttle.start()
+            stack.callback(self._throttle.stop)
+        stack.push_async_callback(self._close_extensions)
+        await self._start_extensions()
+        await self.parts.start_background()
+        stack.push_async_callback(self.parts.stop_background)
+        return self.lifespan_value
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         assert self._lifespan is not None

@@ -8,7 +8,8 @@ from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.targets import Reachable
 from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.host.config import ConfigSource, HostConfig
-from mcpearl.host.host import Host, HostOptions
+from mcpearl.host.host import Host
+from mcpearl.host.options import HostOptions
 from mcpearl.host.records import (
     HostChange,
     HostPrompt,

@@ -177,12 +177,9 @@ class Composition:
     def dispatch(self, call: Call, ctx: Context) -> Answering:
         """Pass a call to the part that it is for."""
         if call.method == "tools/call":
-            params = call.params
-            found = self.index.tools.get(params.name)
+            found = self.index.tools.get(call.params.name)
             if found is not None and found.plain:  # most calls: without another frame
-                if found.inner != params.name:
-                    params = replace(params, name=found.inner)
-                return found.mount.dispatch(call, ctx, params)
+                return found.mount.call_tool(found, call, ctx)
         answer = self._answers.get(call.method)
         return self._other(call, ctx) if answer is None else answer(call, ctx)
 
@@ -192,7 +189,7 @@ class Composition:
         if found is None:
             return self._own.dispatch(call, ctx)
         if found.plain:
-            return found.mount.dispatch(call, ctx, replace(params, name=found.inner))
+            return found.mount.call_tool(found, call, ctx)
         if not found.shown(ctx):
             raise unknown_tool(params.name)
         found.check_scopes(ctx)

@@ -6,6 +6,8 @@ part's own, and what belongs to a server (lifespan, resources) is the mounted se
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from mcpearl.protocol.events import Call
 from mcpearl.server.context import Context
 from mcpearl.server.peer import Peer
@@ -19,19 +21,26 @@ class PartContext(Context[Any]):
 
     Args:
         outer: The context of the call in the outer server.
-        params: The params as the part has them.
         core: What the connections of the mounted server share.
+        params: The params as the part has them; None for the outer ones with another name.
+        name: That name. Such params are made when something reads them.
         peer: The other end of the call, where it differs from the outer one.
     """
 
-    __slots__ = ("_other_peer", "_outer", "_params")
+    __slots__ = ("_name", "_other_peer", "_outer", "_params")
 
     def __init__(
-        self, outer: Context, params: Any, core: "ServerCore", peer: Peer | None = None
+        self,
+        outer: Context,
+        core: "ServerCore",
+        params: Any,
+        name: str = "",
+        peer: Peer | None = None,
     ) -> None:
         self._outer = outer
-        self._params = params
         self._core = core
+        self._params = params
+        self._name = name
         self._other_peer = peer
         self._progress = None
 
@@ -48,12 +57,14 @@ class PartContext(Context[Any]):
     @property
     def params(self) -> Any:
         """The typed params of the request, with the names the part has."""
+        if self._params is None:
+            self._params = replace(self._outer.params, name=self._name)
         return self._params
 
     @property
     def meta(self) -> dict[str, Any]:
         """The `_meta` of the request."""
-        return self._params.meta or {}
+        return self.params.meta or {}
 
     @property
     def state(self) -> dict[str, Any]:
@@ -65,7 +76,7 @@ class PartContext(Context[Any]):
         return self._core.takes_encoded and self._outer.takes_encoded()
 
     def _client_name(self, name: str) -> str:
-        if name != _named(self._params):
+        if name != _named(self.params):
             return (
                 name  # something the part looks up itself, such as a resource that its tool reads
             )

@@ -208,6 +208,8 @@ class Index:
                 taken.add(outer)
                 if exposed is not None:
                     found[outer] = exposed
+                    if kind == "tools":
+                        exposed.answer = mount.answer_of(source.name)
         return found
 
     def _warn(self, mount: Mount) -> None:

@@ -3,16 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcpearl.protocol.errors import InsufficientScope, McpError
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.server.composition.context import PartContext
 from mcpearl.server.composition.part import Part
 from mcpearl.server.composition.rewrite import UNCHANGED, Kind, Offered, Rewrite
-from mcpearl.server.context import Context, call_of
+from mcpearl.server.context import Context, call_of, take_up_round
+from mcpearl.server.dispatch import Answering, Dispatch
 from mcpearl.server.peer import Peer
 from mcpearl.stores.bus import Bus
 from mcpearl.types.base import Result, encode
@@ -45,6 +48,8 @@ class Exposed(Struct, eq=False):
     tags: frozenset[str] = frozenset()
     plain: bool = True
     """Whether a call needs no check of scopes, visibility or arguments."""
+    answer: Dispatch | None = None
+    """Runs the tool, where the part does nothing else with its calls."""
 
     def visible(self, ctx: Context) -> bool:
         """Whether the caller is offered this."""
@@ -82,6 +87,7 @@ class Mount:
         prefix: Whether the names of its tools and prompts begin with its own.
         changed: Called with the kind of list that changed.
         updated: Called with the URI of a resource that changed.
+        reentered: Called when something else than before answers the part's calls.
         bus: Returns what connects the processes of the outer server.
     """
 
@@ -95,6 +101,7 @@ class Mount:
         prefix: bool,
         changed: Callable[[str], None],
         updated: Callable[[str], None],
+        reentered: Callable[[], None],
         bus: Callable[[], Bus],
     ) -> None:
         self.name = name
@@ -110,6 +117,7 @@ class Mount:
         self._rewrite = rewrite
         self._changed = changed
         self._updated = updated
+        self._reentered = reentered
         self._starting: asyncio.Future[None] | None = None  # while the part is not up
         self._keeper: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
@@ -206,6 +214,10 @@ class Mount:
         """
         self._changed(kind)
 
+    def entrance_changed(self) -> None:
+        """Note that something else than before answers the part's calls."""
+        self._reentered()
+
     def resource_updated(self, uri: str) -> None:
         """Notify subscribers, under both spellings of the URI.
 
@@ -271,9 +283,40 @@ class Mount:
 
     # Calls
 
-    async def dispatch(
+    def answer_of(self, name: str) -> Dispatch | None:
+        """Return what answers calls of a tool, if the part does nothing else with them.
+
+        Args:
+            name: The tool's name at the part.
+        """
+        run = self.part.tool_function(name)
+        if run is None:
+            return None
+        core = self._inner_core
+
+        def answer(call: Call, ctx: Context) -> Answering:
+            params, inner = call.params, PartContext(ctx, core, None, name)
+            if params.request_state is not None:
+                take_up_round(inner)
+            return run(params.arguments, inner)
+
+        return answer
+
+    def call_tool(self, tool: Exposed, call: Call, ctx: Context) -> Answering:
+        """Let the part answer a call of one of its tools, which needs no checks.
+
+        Args:
+            tool: The tool, as clients see it.
+            call: The call as the outer server has it.
+            ctx: Its context there.
+        """
+        if tool.answer is None or self._starting is not None:  # it may change until it is up
+            return self.dispatch(call, ctx, replace(call.params, name=tool.inner))
+        return self._run(tool.answer, call, ctx)
+
+    def dispatch(
         self, call: Call, ctx: Context, params: Any, peer: Peer | None = None
-    ) -> Result | Encoded:
+    ) -> Answering:
         """Let the part answer a call, with params that have its own names.
 
         Args:
@@ -282,18 +325,26 @@ class Mount:
             params: The params with the part's names.
             peer: The other end of the call, where it is another.
         """
-        if self._starting is not None:
-            await self._until_up(self._starting)
+        return self._run(partial(self._enter, params=params, peer=peer), call, ctx)
+
+    def _enter(self, call: Call, ctx: Context, *, params: Any, peer: Peer | None) -> Answering:
+        """Pass a call to what is in front of the part: its middleware and limits."""
         part = self.part
         inner = Call(call.id, call.method, params, call.raw, call.caller, call.progress_token)
         inner.run = call_of(ctx).run  # the outer server runs tasks
         if part.reads_raw and params is not call.params:
             inner.raw = encode(params)
+        if not part.is_upstream or peer is not None:  # an upstream has no handlers of its own
+            ctx = self.context(ctx, params, peer)
+        return self._entrance.dispatch(inner, ctx)
+
+    async def _run(self, answer: Dispatch, call: Call, ctx: Context) -> Result | Encoded:
+        """Answer a call once the part is up; it is in flight until then."""
+        if self._starting is not None:
+            await self._until_up(self._starting)
         self.calls += 1
         try:
-            if not part.is_upstream or peer is not None:  # an upstream has no handlers of its own
-                ctx = PartContext(ctx, params, self._inner_core, peer)
-            return await self._entrance.dispatch(inner, ctx)
+            return await answer(call, ctx)
         finally:
             self.calls -= 1
             if not self.calls and self._keeper is None:
@@ -307,7 +358,7 @@ class Mount:
             params: The params with the part's names.
             peer: The other end of the call, where it is another.
         """
-        return PartContext(ctx, params, self._inner_core, peer)
+        return PartContext(ctx, self._inner_core, params, peer=peer)
 
     async def _until_up(self, starting: "asyncio.Future[None]") -> None:
         try:

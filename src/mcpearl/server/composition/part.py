@@ -4,12 +4,15 @@ A `Part` answers calls as a dispatcher does, and is started and stopped. Servers
 processes are parts too; `mcpearl.gateway` makes them, since it knows clients.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Raw, UnsetType
+
 from mcpearl.runtime import doors
-from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher
+from mcpearl.server.context import Context
+from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, HandlerDispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.registry import Registry
 from mcpearl.stores.bus import Bus
@@ -24,11 +27,19 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
 
 
+ToolFunction = Callable[[Raw | UnsetType, Context], Answering]
+"""Runs one tool with raw arguments."""
+
+
 class Enclosing(Protocol):
     """The outer server, as a server mounted in it sees it. Safe from any thread."""
 
     def list_changed(self, kind: str) -> None:
         """Note that the lists of a kind changed: `tools`, `prompts`, `resources`, `completions`."""
+        ...
+
+    def entrance_changed(self) -> None:
+        """Note that something else than before answers the server's calls."""
         ...
 
     def resource_updated(self, uri: str) -> None:
@@ -132,6 +143,13 @@ class Part(Protocol):
         """Return the state of each connection to a remote server that the part has."""
         ...
 
+    def tool_function(self, name: str) -> ToolFunction | None:
+        """Return what runs a tool, if a call comes to it with nothing else in between; None otherwise.
+
+        Asked again when the tools change, or what is in front of them.
+        """
+        ...
+
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool runs as a task of the outer server; None for one that does not."""
         ...
@@ -197,8 +215,16 @@ class ServerPart:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self.entrance: Entrance = server.core  # has the middleware and limits of the server
+        self.entrance: Entrance = self
         self.reads_raw = not isinstance(server.handler, Handler)
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """The function that answers calls, with the middleware and limits of the server around it.
+
+        The server's observer has no part in it: only that of the outer server sees a call begin and end.
+        """
+        return self._server.core.limited
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -229,6 +255,15 @@ class ServerPart:
     def upstream_states(self) -> Iterable[str]:
         """Return the states of the remote servers that are mounted in the server."""
         return self._server.upstream_states()
+
+    def tool_function(self, name: str) -> ToolFunction | None:
+        """Return the registered function, unless it needs scopes, or something is in front of it."""
+        dispatcher = self.dispatcher
+        if not isinstance(dispatcher, HandlerDispatcher) or self.dispatch != dispatcher.dispatch:
+            return None
+        registry = dispatcher.handler
+        entry = registry.tools.get(name) if isinstance(registry, Registry) else None
+        return None if entry is None or entry.scopes else entry.call
 
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool of the server runs as a task."""
@@ -273,6 +308,9 @@ class HandlerPart:
     def upstream_states(self) -> Iterable[str]:
         """Return nothing: connections of a handler are its own."""
         return ()
+
+    def tool_function(self, name: str) -> None:
+        """Return None: the handler sees every call."""
 
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool of the handler runs as a task."""

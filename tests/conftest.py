@@ -5,7 +5,7 @@ import datetime
 import gc
 import ipaddress
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +105,12 @@ def pytest_asyncio_loop_factories(config: Any, item: Any) -> Loops:
 
     A test that moves the clock runs on the one loop whose time can be moved.
     """
-    if "clock" in getattr(item, "fixturenames", ()):
+    if "mcp_clock" in getattr(item, "fixturenames", ()):
         return {"asyncio": asyncio.SelectorEventLoop}
     return getattr(item.module, "LOOPS", {"asyncio": asyncio.SelectorEventLoop})
 
 
 @pytest.fixture
-def clock() -> Iterator[MovableClock]:
+def clock(mcp_clock: MovableClock) -> MovableClock:
     """Time that stands under the test's control: `await clock.advance(60)`."""
-    with MovableClock() as movable:
-        yield movable
+    return mcp_clock

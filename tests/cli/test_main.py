@@ -53,6 +53,7 @@ def test_the_version():
         (["lst"], "there is no command 'lst'. Did you mean list"),
         (["zzzzzz"], "See `mcpearl --help`"),
         (["ping", "x", "--timeoot", "3"], "Did you mean '--timeout'?"),
+        (["install", "x", "--to", "y"], "No such option '--to'.\n"),
         (["ping"], "Missing argument 'TARGET'"),
         (["list", "x.py", "tolls"], "'tolls' is not one of"),
         (

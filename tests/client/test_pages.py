@@ -9,8 +9,6 @@ from mcpearl.client import pages
 
 from .peers import Error, client_of, modern_peer
 
-BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
-
 
 def an_app(count: int, page_size: int) -> Server:
     app = Server("lists", page_size=page_size)
@@ -22,40 +20,52 @@ def an_app(count: int, page_size: int) -> Server:
     return app
 
 
-@BOTH
-@pytest.mark.parametrize(("count", "page_size"), [(1, 1), (7, 2), (7, 7), (8, 2)])
-async def test_walking_over_all_pages(protocol: str, count: int, page_size: int) -> None:
-    async with Client(an_app(count, page_size), protocol=protocol) as client:
-        numbers = range(count)
-        assert [t.name async for t in client.tools()] == [f"t{n}" for n in numbers]
-        assert [p.name async for p in client.prompts()] == [f"p{n}" for n in numbers]
-        assert [r.uri async for r in client.resources()] == [f"r://{n}" for n in numbers]
-        templates = [t.uri_template async for t in client.resource_templates()]
-        assert templates == [f"r{n}://{{name}}" for n in numbers]
+BOTH = pytest.mark.mcpearl(era=["legacy", "modern"])
+
+
+def offering(count: int, page_size: int) -> Any:
+    return pytest.mark.mcpearl(app=an_app(count, page_size))
 
 
 @BOTH
-async def test_all_pages_as_a_list(protocol: str) -> None:
-    async with Client(an_app(5, 2), protocol=protocol) as client:
-        tools = await client.tools()
-        assert [tool.name for tool in tools] == ["t0", "t1", "t2", "t3", "t4"]
-        assert len(await client.prompts()) == len(await client.resources()) == 5
-        begun = client.resource_templates()
-        assert (await anext(begun)).uri_template == "r0://{name}"
-        assert [rest.uri_template for rest in await begun] == [
-            f"r{n}://{{name}}" for n in range(1, 5)
-        ]
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(1, marks=offering(1, 1)),
+        pytest.param(7, marks=offering(7, 2), id="7 by 2"),
+        pytest.param(7, marks=offering(7, 7), id="7 by 7"),
+        pytest.param(8, marks=offering(8, 2)),
+    ],
+)
+async def test_walking_over_all_pages(mcp_client: Client, count: int) -> None:
+    numbers = range(count)
+    assert [t.name async for t in mcp_client.tools()] == [f"t{n}" for n in numbers]
+    assert [p.name async for p in mcp_client.prompts()] == [f"p{n}" for n in numbers]
+    assert [r.uri async for r in mcp_client.resources()] == [f"r://{n}" for n in numbers]
+    templates = [t.uri_template async for t in mcp_client.resource_templates()]
+    assert templates == [f"r{n}://{{name}}" for n in numbers]
 
 
 @BOTH
-async def test_one_page_after_the_other_by_hand(protocol: str) -> None:
-    async with Client(an_app(5, 2), protocol=protocol) as client:
-        first = await client.list_tools()
-        assert [t.name for t in first.tools] == ["t0", "t1"]
-        second = await client.list_tools(first.next_cursor)
-        assert [t.name for t in second.tools] == ["t2", "t3"]
-        third = await client.list_tools(cursor=second.next_cursor)
-        assert ([t.name for t in third.tools], third.next_cursor) == (["t4"], None)
+@offering(5, 2)
+async def test_all_pages_as_a_list(mcp_client: Client) -> None:
+    tools = await mcp_client.tools()
+    assert [tool.name for tool in tools] == ["t0", "t1", "t2", "t3", "t4"]
+    assert len(await mcp_client.prompts()) == len(await mcp_client.resources()) == 5
+    begun = mcp_client.resource_templates()
+    assert (await anext(begun)).uri_template == "r0://{name}"
+    assert [rest.uri_template for rest in await begun] == [f"r{n}://{{name}}" for n in range(1, 5)]
+
+
+@BOTH
+@offering(5, 2)
+async def test_one_page_after_the_other_by_hand(mcp_client: Client) -> None:
+    first = await mcp_client.list_tools()
+    assert [t.name for t in first.tools] == ["t0", "t1"]
+    second = await mcp_client.list_tools(first.next_cursor)
+    assert [t.name for t in second.tools] == ["t2", "t3"]
+    third = await mcp_client.list_tools(cursor=second.next_cursor)
+    assert ([t.name for t in third.tools], third.next_cursor) == (["t4"], None)
 
 
 async def test_an_empty_cursor_is_a_cursor() -> None:

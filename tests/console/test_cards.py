@@ -1,14 +1,14 @@
 """Cards of the live page in a real Chromium, and what a hostile server puts into the page."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from mcpearl import Client, Context, Server
 from mcpearl.gateway.gateway import Gateway
-from tests.console.browser import Browser, running_browser
+from tests.console.browser import Browser
 from tests.console.page import KEY, served
 
 SCRIPT = "<img src=x onerror=window.hurt=1><script>window.hurt=1</script>"
@@ -18,12 +18,6 @@ SCRIPT = "<img src=x onerror=window.hurt=1><script>window.hurt=1</script>"
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the server more often than people need it."""
     monkeypatch.setattr("mcpearl.console.watching.EVERY", 0.2)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
 
 
 @asynccontextmanager

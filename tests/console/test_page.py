@@ -4,7 +4,7 @@ import asyncio
 import base64
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,7 +24,7 @@ from mcpearl.types import (
     TextContent,
     Tool,
 )
-from tests.console.browser import Browser, running_browser
+from tests.console.browser import Browser
 from tests.console.page import KEY, served
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -131,12 +131,6 @@ def make() -> Server:
         await asyncio.Event().wait()
 
     return app
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
 
 
 @asynccontextmanager
@@ -517,56 +511,6 @@ async def test_a_schema_made_to_keep_the_page_busy_does_not(browser: Browser):
         assert await browser.evaluate(
             "({}).mine === undefined && Object.prototype.toString.call({})"
         )
-
-
-# Whether every control has a name, and texts enough contrast with what is behind them.
-NAMES = """[...document.querySelectorAll('input, select, textarea, button, a')].filter((each) =>
-  each.checkVisibility() && !(each.labels?.length || each.ariaLabel || each.textContent.trim()))
-  .map((each) => each.outerHTML)"""
-CONTRAST = """(() => {
-  const style = getComputedStyle(document.documentElement);
-  const light = (name) => {
-    const hex = style.getPropertyValue(name).trim();
-    const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
-      .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-  };
-  const found = {};
-  for (const [text, back] of [...['text', 'soft', 'accent', 'good', 'warn', 'bad'].flatMap((text) =>
-    ['card', 'back', 'code'].map((back) => [text, back])), ['on-accent', 'accent']]) {
-    const [one, other] = [light('--' + text), light('--' + back)].sort();
-    found[text + ' on ' + back] = (other + 0.05) / (one + 0.05);
-  }
-  return found;
-})()"""
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_it_can_be_read_and_used_by_everyone(browser: Browser, dark: bool, tmp_path: Path):
-    async with opened(browser, make(), dark=dark, width=390, height=800):
-        contrasts = await browser.evaluate(CONTRAST)
-        assert all(value >= 4.5 for value in contrasts.values()), contrasts
-        for tab in ("live", "client", "messages", "logs", "try"):
-            await browser.click(f"#tab-{tab}")
-            assert await browser.evaluate(NAMES) == []
-            across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert await browser.evaluate(across) <= 0, f"{tab} is wider than a narrow screen"
-            await browser.screenshot(tmp_path / f"{tab}.png")
-        await browser.click("[data-name=everything]")
-        assert await browser.evaluate(NAMES) == []
-        assert await browser.evaluate(across) <= 0
-        # By keyboard alone: to the tabs, along them, and into a form
-        await browser.evaluate("document.getElementById('tab-try').focus()")
-        await browser.press("ArrowRight")
-        assert await browser.evaluate("document.activeElement.id") == "tab-client"
-        await browser.press("Home")
-        assert await browser.evaluate("document.activeElement.id") == "tab-live"
-        width = "getComputedStyle(document.activeElement).outlineWidth"
-        assert await browser.evaluate(width) == "2px"
-        before = await browser.evaluate("getComputedStyle(document.body).backgroundColor")
-        await browser.click("#theme")
-        after = await browser.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert before != after
 
 
 async def test_a_page_without_the_key_asks_for_it_and_one_whose_server_left_comes_back(

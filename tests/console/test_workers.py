@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from mcpearl import Client, McpError
 from mcpearl.console.actions import Follow
 from mcpearl.console.outbox import PageEvents
 from mcpearl.console.workers import FellowWorkers, WorkerLink
-from tests.console.browser import Browser, running_browser
+from tests.console.browser import Browser
 from tests.console.page import KEY, Page, open_page
 from tests.console.worker_app import TOKEN
 from tests.ports import free_port
@@ -307,12 +307,6 @@ async def test_a_worker_that_sends_too_much_at_once_is_watched_again(
 )
 def test_which_worker_has_a_page(page: str, owner: int | None):
     assert FellowWorkers(0, [Path("0"), Path("1"), Path("2")]).owner_of(page) == owner
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -57,6 +57,12 @@ def test_a_token_is_its_bytes_in_base64(count: int) -> None:
     assert len(base64.urlsafe_b64decode(padded)) == count
 
 
+def test_a_token_does_not_begin_like_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id of a task is pasted into `mcpearl tasks TARGET get ID`."""
+    monkeypatch.setattr(clock_module, "random_bytes", lambda count: b"\xfb" * count)
+    assert clock_module.token(3) == "A_v7"
+
+
 def test_tokens_differ() -> None:
     assert clock_module.token(16) != clock_module.token(16)
 

@@ -28,12 +28,15 @@ def suggesting(completer: Any) -> Server:
     return app
 
 
-@pytest.mark.parametrize("version", ERAS)
+@pytest.fixture
+def mcp_app() -> Server:
+    return suggesting(lambda typed: [city for city in CITIES if city.startswith(typed)])
+
+
+@pytest.mark.mcpearl(era=["legacy", "modern"])
 @pytest.mark.parametrize("reference", ["brief", "weather://{city}"])
-async def test_suggestions(reference: str, version: str) -> None:
-    app = suggesting(lambda typed: [city for city in CITIES if city.startswith(typed)])
-    async with Client(app, protocol=version) as client:
-        found = await client.complete(reference, "city", "Os")
+async def test_suggestions(mcp_client: Client, reference: str) -> None:
+    found = await mcp_client.complete(reference, "city", "Os")
     assert found == Completion(values=["Oslo", "Osaka"], total=2, has_more=False)
 
 
@@ -68,9 +71,8 @@ async def test_never_more_than_a_hundred(by_hand: bool) -> None:
     assert found.has_more
 
 
-async def test_an_unknown_argument_has_no_suggestions() -> None:
-    async with Client(suggesting(lambda typed: CITIES)) as client:
-        assert (await client.complete("brief", "country", "")).values == []
+async def test_an_unknown_argument_has_no_suggestions(mcp_client: Client) -> None:
+    assert (await mcp_client.complete("brief", "country", "")).values == []
 
 
 @pytest.mark.parametrize("version", ERAS)

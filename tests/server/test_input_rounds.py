@@ -1,4 +1,7 @@
-"""Asking the client: the same handler in both eras, and the sealed rounds of the modern one."""
+"""Asking the client, message by message: forms, and the sealed rounds of the modern era.
+
+What a caller sees of it, which is the same in both eras, is in `test_asking`.
+"""
 
 import asyncio
 import copy
@@ -9,9 +12,8 @@ import msgspec
 import pydantic
 import pytest
 
-from mcpearl import Client, Context, McpError, Server
+from mcpearl import Context, McpError, Server
 from mcpearl.auth import Principal
-from mcpearl.types import CreateMessageResult, ElicitResult, TextContent
 from tests.server.wire import ERAS, LEGACY, MODERN, Wire, text_of, wire
 
 
@@ -33,13 +35,6 @@ SCHEMA = {
 }
 
 
-def user(content: Any = None, action: str = "accept") -> Any:
-    async def answer(params: Any) -> ElicitResult:
-        return ElicitResult(action=action, content=content)  # type: ignore[arg-type]
-
-    return answer
-
-
 async def retry(client: Wire, asked: Any, params: dict[str, Any], answers: dict[str, Any]) -> Any:
     """Do what a client does with an `input_required` result."""
     state = asked["result"]["requestState"]
@@ -48,27 +43,7 @@ async def retry(client: Wire, asked: Any, params: dict[str, Any], answers: dict[
     )
 
 
-# The same in both eras
-
-
-@pytest.mark.parametrize("version", ERAS)
-@pytest.mark.parametrize("kind", [Trip, Model, SCHEMA])
-async def test_a_form(kind: Any, version: str) -> None:
-    app = Server("asking")
-
-    @app.tool
-    async def book(ctx: Context) -> str:
-        answer = await ctx.elicit("Where to?", kind)
-        if not answer.accepted:
-            return answer.action
-        data = answer.data
-        return f"{data['city']} {data['days']}" if kind is SCHEMA else f"{data.city} {data.days}"
-
-    async with Client(app, protocol=version, elicitation=user({"city": "Oslo", "days": 2})) as c:
-        assert (await c.call_tool("book")).structured_content == {"result": "Oslo 2"}
-    for action in ("decline", "cancel"):
-        async with Client(app, protocol=version, elicitation=user(None, action)) as c:
-            assert (await c.call_tool("book")).structured_content == {"result": action}
+# Forms on the wire
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -147,44 +122,6 @@ async def test_what_a_form_looks_like_on_the_wire() -> None:
     assert schema["properties"]["weight"] == {"type": "number"}
 
 
-@pytest.mark.parametrize("version", ERAS)
-async def test_a_url_a_model_and_the_roots(version: str) -> None:
-    app = Server("asking")
-
-    @app.tool
-    async def everything(ctx: Context) -> list[str]:
-        visited = await ctx.elicit_url("Log in", "https://example.com/login")
-        said = await ctx.sample("Say hi", max_tokens=5)
-        roots = await ctx.roots()
-        assert isinstance(said.content, TextContent)
-        return [visited.action, said.content.text, roots[0].uri]
-
-    def model(params: Any) -> CreateMessageResult:
-        assert params.max_tokens == 5
-        return CreateMessageResult(role="assistant", content=TextContent(text="hi"), model="m")
-
-    async with Client(
-        app, protocol=version, elicitation=user(), sampling=model, roots=["file:///work"]
-    ) as client:
-        result = await client.call_tool("everything", raise_on_error=True)
-    assert result.structured_content == {"result": ["accept", "hi", "file:///work"]}
-
-
-@pytest.mark.parametrize("version", ERAS)
-async def test_plain_functions_ask_with_wait(version: str) -> None:
-    app = Server("asking")
-
-    @app.tool
-    def book(ctx: Context) -> str:
-        first = ctx.wait(ctx.elicit("Where to?", Trip))
-        second = ctx.wait(ctx.elicit("And then?", Trip))
-        return f"{first.data.city} {second.data.city}"
-
-    async with Client(app, protocol=version, elicitation=user({"city": "Oslo"})) as client:
-        result = await client.call_tool("book", raise_on_error=True)
-    assert result.structured_content == {"result": "Oslo Oslo"}
-
-
 async def test_wait_in_an_async_function_is_an_error_not_a_deadlock() -> None:
     app = Server("asking")
 
@@ -194,25 +131,6 @@ async def test_wait_in_an_async_function_is_an_error_not_a_deadlock() -> None:
 
     async with wire(app) as client:
         assert "`await` it" in text_of(await client.call("book"))
-
-
-@pytest.mark.parametrize("version", ERAS)
-async def test_prompts_and_resources_ask_too(version: str) -> None:
-    app = Server("asking")
-
-    @app.prompt
-    async def brief(ctx: Context) -> str:
-        return str((await ctx.elicit("Which?", Trip)).data.city)
-
-    @app.resource("trip://now")
-    async def trip(ctx: Context) -> str:
-        return str((await ctx.elicit("Which?", Trip)).data.city)
-
-    async with Client(app, protocol=version, elicitation=user({"city": "Oslo"})) as client:
-        message = (await client.get_prompt("brief")).messages[0]
-        assert isinstance(message.content, TextContent)
-        assert message.content.text == "Oslo"
-        assert (await client.read_resource("trip://now")).contents[0].text == "Oslo"
 
 
 @pytest.mark.parametrize(
@@ -288,15 +206,6 @@ async def test_one_ask_after_the_other_takes_several_rounds() -> None:
         last = await retry(client, second, ARGUMENTS, {"elicitation-2": {"action": "accept"}})
         assert text_of(last) == "Ada Oslo 1 accept"
         assert booked == ["Oslo"], "what `once` did, it did once"
-
-
-@pytest.mark.parametrize("version", ERAS)
-async def test_once_is_once_in_both_eras(version: str) -> None:
-    app, booked = booking()
-    async with Client(app, protocol=version, elicitation=user({"city": "Oslo"})) as client:
-        result = await client.call_tool("book", {"guest": "Ada"}, raise_on_error=True)
-    assert result.structured_content == {"result": "Ada Oslo 1 accept"}
-    assert booked == ["Oslo"]
 
 
 @pytest.mark.parametrize("way", ["gather", "group"])

@@ -7,6 +7,7 @@ import pytest
 from mcpearl import Client, Context, Server
 from mcpearl.auth import Principal
 from mcpearl.stores.memory_state import MemoryStateStore
+from mcpearl.testing import connected
 from tests.server.wire import LEGACY, MODERN, wire
 
 
@@ -37,9 +38,15 @@ def make(**options: Any) -> Server:
     return app
 
 
-async def test_a_session_keeps_its_values_from_call_to_call():
-    app = make()
-    async with Client(app, protocol=LEGACY) as one, Client(app, protocol=LEGACY) as other:
+@pytest.fixture
+def mcp_app() -> Server:
+    return make()
+
+
+@pytest.mark.mcpearl(era="legacy")
+async def test_a_session_keeps_its_values_from_call_to_call(mcp_app: Server, mcp_client: Client):
+    one = mcp_client
+    async with connected(mcp_app, era="legacy") as other:
         await one.call_tool("put", {"key": "cart", "value": ["tea"]})
         await other.call_tool("put", {"key": "cart", "value": 5})
         result = await one.call_tool("put", {"key": "more", "value": None})
@@ -67,36 +74,34 @@ async def test_a_client_without_session_and_principal_is_told_so():
     assert "nothing can be kept for this client" in answer["result"]["content"][0]["text"]
 
 
-async def test_over_http_a_session_has_an_id_headers_and_an_address():
-    async with make().serving("http", port=0) as url:
-        async with Client(url, protocol=LEGACY, headers={"X-Tenant": "blue"}) as one:
-            first = (await one.call_tool("about")).structured_content
-            assert first["address"] == "127.0.0.1"
-            assert first["header"] == "blue"
-            assert (await one.call_tool("about")).structured_content["id"] == first["id"]
-            await one.call_tool("put", {"key": "a", "value": 1})
-            async with Client(url, protocol=LEGACY) as other:
-                second = (await other.call_tool("about")).structured_content
-                assert second["id"] not in (None, first["id"])
-                assert second["header"] is None
-                taken = await other.call_tool("take", {"key": "a"})
-                assert taken.structured_content == {"value": "nothing"}
-            taken = await one.call_tool("take", {"key": "a"})
-            assert taken.structured_content == {"value": 1}
-        async with Client(url, protocol=MODERN, headers={"X-Tenant": "red"}) as modern:
-            said = (await modern.call_tool("about")).structured_content
-            assert said == {"id": None, "address": "127.0.0.1", "header": "red"}
+async def test_over_http_a_session_has_an_id_headers_and_an_address(mcp_url: str):
+    async with Client(mcp_url, protocol=LEGACY, headers={"X-Tenant": "blue"}) as one:
+        first = (await one.call_tool("about")).structured_content
+        assert first["address"] == "127.0.0.1"
+        assert first["header"] == "blue"
+        assert (await one.call_tool("about")).structured_content["id"] == first["id"]
+        await one.call_tool("put", {"key": "a", "value": 1})
+        async with Client(mcp_url, protocol=LEGACY) as other:
+            second = (await other.call_tool("about")).structured_content
+            assert second["id"] not in (None, first["id"])
+            assert second["header"] is None
+            taken = await other.call_tool("take", {"key": "a"})
+            assert taken.structured_content == {"value": "nothing"}
+        taken = await one.call_tool("take", {"key": "a"})
+        assert taken.structured_content == {"value": 1}
+    async with Client(mcp_url, protocol=MODERN, headers={"X-Tenant": "red"}) as modern:
+        said = (await modern.call_tool("about")).structured_content
+        assert said == {"id": None, "address": "127.0.0.1", "header": "red"}
 
 
-async def test_on_a_websocket_the_headers_are_those_that_opened_it():
-    async with make().serving("ws", port=0) as url:
-        async with Client(url, headers={"X-Tenant": "blue"}) as client:
-            said = (await client.call_tool("about")).structured_content
-        assert (said["address"], said["header"]) == ("127.0.0.1", "blue")
+@pytest.mark.mcpearl(wire="ws", headers={"X-Tenant": "blue"})
+async def test_on_a_websocket_the_headers_are_those_that_opened_it(mcp_client: Client):
+    said = (await mcp_client.call_tool("about")).structured_content
+    assert (said["address"], said["header"]) == ("127.0.0.1", "blue")
 
 
-async def test_under_another_server_a_websocket_has_them_too():
-    async with make().serving("http", server="granian", port=0, websocket="/ws") as url:
+async def test_under_another_server_a_websocket_has_them_too(mcp_app: Server):
+    async with mcp_app.serving("http", server="granian", port=0, websocket="/ws") as url:
         socket = url.replace("http://", "ws://").replace("/mcp", "/ws")
         async with Client(socket, headers={"X-Tenant": "blue"}) as client:
             said = (await client.call_tool("about")).structured_content
@@ -105,7 +110,7 @@ async def test_under_another_server_a_websocket_has_them_too():
 
 async def test_the_bound_of_a_session_is_named():
     app = make(state_store=MemoryStateStore(max_owner=1000))
-    async with Client(app, protocol=LEGACY) as client:
+    async with connected(app, era="legacy") as client:
         result = await client.call_tool("put", {"key": "big", "value": "x" * 2000})
         assert result.is_error
         assert "`MemoryStateStore(max_owner=…)`" in result.content[0].text
@@ -113,9 +118,8 @@ async def test_the_bound_of_a_session_is_named():
         assert not result.is_error
 
 
-@pytest.mark.parametrize("version", [LEGACY, MODERN])
-async def test_in_memory_there_are_no_headers(version: str):
-    async with Client(make(), protocol=version) as client:
-        said = (await client.call_tool("about")).structured_content
+@pytest.mark.mcpearl(era=["legacy", "modern"])
+async def test_in_memory_there_are_no_headers(mcp_client: Client):
+    said = (await mcp_client.call_tool("about")).structured_content
     assert (said["address"], said["header"]) == (None, None)
-    assert (said["id"] is None) is (version == MODERN)
+    assert (said["id"] is None) is (mcp_client.era == "modern")

@@ -19,7 +19,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            close = error.possibilities or closest(error.option_name, _options(self))
+            close = closest(error.option_name, _options(self))
             raise click.NoSuchOption(error.option_name, None, close, error.ctx) from None
 
 
@@ -31,8 +31,9 @@ def closest(word: str, known: list[str]) -> list[str]:
     """Return the known words that a mistyped one is close to, the closest first."""
     from difflib import get_close_matches
 
-    names = {name.lower(): name for name in known}
-    return [names[each] for each in get_close_matches(word.lower(), names, 3, 0.6)]
+    # The dashes of options are alike in all of them, and say nothing.
+    names = {name.lstrip("-").lower(): name for name in known}
+    return [names[each] for each in get_close_matches(word.lstrip("-").lower(), names, 3, 0.6)]
 
 
 def make_command(name: str | None = None, **settings: Any) -> Callable[[Function], click.Command]:

@@ -48,8 +48,12 @@ def use(source: Source) -> None:
 
 
 def token(count: int) -> str:
-    """Return `count` random bytes as text that is safe in a URL."""
-    return urlsafe_b64encode(random_bytes(count)).rstrip(b"=").decode("ascii")
+    """Return `count` random bytes as text that is safe in a URL, and as a word of a command.
+
+    It does not begin with a dash, because commands take such a word for an option.
+    """
+    text = urlsafe_b64encode(random_bytes(count)).rstrip(b"=").decode("ascii")
+    return f"A{text[1:]}" if text.startswith("-") else text
 
 
 def uniform(low: float, high: float) -> float:

@@ -4,12 +4,13 @@ from typing import Any, Literal
 
 import pytest
 
-from mcpearl import Media, Server
+from mcpearl import Client, McpError, Media, Server
 from mcpearl.types import GetPromptResult, PromptMessage, TextContent
 from tests.server.wire import ERAS, VERSIONS, wire
 
 
-def brief() -> Server:
+@pytest.fixture
+def mcp_app() -> Server:
     app = Server("prompts")
 
     @app.prompt(title="Brief")
@@ -24,8 +25,8 @@ def brief() -> Server:
     return app
 
 
-async def test_a_prompt_is_its_function() -> None:
-    async with wire(brief()) as client:
+async def test_a_prompt_is_its_function(mcp_app: Server) -> None:
+    async with wire(mcp_app) as client:
         (prompt,) = (await client.ask("prompts/list"))["result"]["prompts"]
     assert prompt["name"] == "brief"
     assert prompt["title"] == "Brief"
@@ -39,17 +40,14 @@ async def test_a_prompt_is_its_function() -> None:
     ]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_arguments_are_texts_and_arrive_in_their_type(version: str) -> None:
-    async with wire(brief(), version) as client:
-        given = {"city": "Oslo", "days": "3"}
-        result = (await client.ask("prompts/get", {"name": "brief", "arguments": given}))["result"]
-    assert result["messages"] == [
-        {"role": "user", "content": {"type": "text", "text": "Oslo short 3"}}
-    ]
+@pytest.mark.mcpearl(era=VERSIONS)
+async def test_arguments_are_texts_and_arrive_in_their_type(mcp_client: Client) -> None:
+    result = await mcp_client.get_prompt("brief", {"city": "Oslo", "days": "3"})
+    said = PromptMessage(role="user", content=TextContent(text="Oslo short 3"))
+    assert result.messages == [said]
 
 
-@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.mcpearl(era=ERAS)
 @pytest.mark.parametrize(
     ("given", "argument"),
     [
@@ -60,30 +58,25 @@ async def test_arguments_are_texts_and_arrive_in_their_type(version: str) -> Non
         ({"city": "Oslo", "other": "1"}, "other"),
     ],
 )
-async def test_arguments_that_do_not_fit(given: Any, argument: str, version: str) -> None:
-    params: dict[str, Any] = {"name": "brief"}
-    if given is not None:
-        params["arguments"] = given
-    async with wire(brief(), version) as client:
-        error = (await client.ask("prompts/get", params))["error"]
-    assert error["code"] == -32602
-    assert error["data"] == {"name": "brief", "argument": argument}
-    assert argument in error["message"]
+async def test_arguments_that_do_not_fit(mcp_client: Client, given: Any, argument: str) -> None:
+    with pytest.raises(McpError, match=argument) as refused:
+        await mcp_client.get_prompt("brief", given)
+    assert refused.value.code == -32602
+    assert refused.value.data == {"name": "brief", "argument": argument}
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_arguments_that_are_no_text(version: str) -> None:
-    async with wire(brief(), version) as client:
+async def test_arguments_that_are_no_text(mcp_app: Server, version: str) -> None:
+    async with wire(mcp_app, version) as client:
         params = {"name": "brief", "arguments": {"city": 5}}
         assert (await client.ask("prompts/get", params))["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize("version", ERAS)
-async def test_a_prompt_that_is_not_there(version: str) -> None:
-    async with wire(brief(), version) as client:
-        error = (await client.ask("prompts/get", {"name": "nothing"}))["error"]
-    assert error["code"] == -32602
-    assert error["data"] == {"name": "nothing"}
+@pytest.mark.mcpearl(era=ERAS)
+async def test_a_prompt_that_is_not_there(mcp_client: Client) -> None:
+    with pytest.raises(McpError) as refused:
+        await mcp_client.get_prompt("nothing")
+    assert (refused.value.code, refused.value.data) == (-32602, {"name": "nothing"})
 
 
 @pytest.mark.parametrize("version", ERAS)

@@ -13,7 +13,7 @@ export class Chart {
     this.value = h("span", { class: "value" }, "–");
     this.more = h("span", { class: "more" });
     const legend = series.length > 1
-      ? h("div", { class: "legend" }, series.map((each, at) => [h("b", { class: `k${"abc"[at]}` }, "■ "), each, "  "])) : null;
+      ? h("div", { class: "legend" }, series.map((each, at) => h("span", {}, h("b", { class: `k${"abc"[at]}` }, "■ "), each))) : null;
     this.element = h("div", { class: "card chart", role: "group", "aria-label": name },
       h("div", { class: "name" }, name), h("div", {}, this.value, this.more), this.canvas, legend);
   }

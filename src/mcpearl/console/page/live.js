@@ -34,16 +34,16 @@ export class LiveView {
       memory: new Chart("Memory", ["process", "held for clients"], bytes),
       cpu: new Chart("Processor", ["share"], (n) => `${Math.round(n * 100)} %`),
     };
-    this.tree = h("div", { class: "scroll" });
+    this.tree = h("div", { class: "scroll", tabindex: 0 });
     this.sessions = h("div", { class: "scroll" });
     this.running = h("div", { class: "scroll" });
-    this.tasks = h("div", { class: "scroll" });
+    this.tasks = h("div", { class: "scroll", tabindex: 0 });
     this.tasksCard = card("Tasks", null, this.tasks);
     this.tasksCard.hidden = true;
-    this.upstreams = h("div", { class: "scroll" });
+    this.upstreams = h("div", { class: "scroll", tabindex: 0 });
     this.upstreamsCard = card("Upstreams", null, this.upstreams);
     this.upstreamsCard.hidden = true;
-    this.bounds = h("div", { class: "scroll" });
+    this.bounds = h("div", { class: "scroll", tabindex: 0 });
     this.rows = h("tbody", {});
     this.missed = h("span", { class: "soft" });
     this.choice = h("select", { id: "worker", change: () => this.choose(this.choice.value) });
@@ -191,32 +191,35 @@ export class LiveView {
 
   // Tables
 
-  // A column for the worker, where there are several.
-  head(names) { return head(this.several ? [...names.slice(0, 1), "Worker", ...names.slice(1)] : names); }
+  // A table, with a column for the worker where there are several.
+  table(names, rows) {
+    const all = this.several ? [...names.slice(0, 1), "Worker", ...names.slice(1)] : names;
+    return h("table", {}, h("thead", {}, h("tr", {}, headings(all))), h("tbody", {}, rows.map((row) => labelled(all, row))));
+  }
 
   worker(row) { return this.several ? h("td", {}, row.worker) : null; }
 
   showSessions({ rows, all }) {
-    fill(this.sessions, rows.length ? h("table", {},
-      this.head(["Client", "Protocol", "~Wire", "Session", "~Principal", "!In flight", "~!Asked", "~!Subscribed", "~!Held", "~!Silent", ""]),
-      h("tbody", {}, rows.map((each) => h("tr", {},
+    fill(this.sessions, rows.length ? this.table(
+      ["Client", "Protocol", "Wire", "Session", "Principal", "!In flight", "!Asked", "!Subscribed", "!Held", "!Silent", ""],
+      rows.map((each) => h("tr", {},
         h("td", {}, each.client ?? h("i", {}, "clients without a session")), this.worker(each),
-        h("td", {}, each.protocol ?? ""), h("td", { class: "less" }, each.wire ?? ""),
+        h("td", {}, each.protocol ?? ""), h("td", {}, each.wire ?? ""),
         h("td", {}, each.session ? this.followButton("session", each.session) : ""),
-        h("td", { class: "less" }, each.principal ?? ""),
-        num(each.in_flight), num(each.asked, "less"), num(each.subscriptions, "less"), num(bytes(each.held), "less"), num(seconds(each.silent), "less"),
+        h("td", {}, each.principal ?? ""),
+        num(each.in_flight), num(each.asked), num(each.subscriptions), num(bytes(each.held)), num(seconds(each.silent)),
         h("td", { class: "act" }, this.operable && each.is_session ? h("button", { type: "button", class: "small danger", click: () =>
-          sure(`End the session of ${each.client}?`, { do: "end_session", number: each.number, worker: each.worker }) }, "end") : "")))))
+          sure(`End the session of ${each.client}?`, { do: "end_session", number: each.number, worker: each.worker }) }, "end") : ""))))
       : h("p", { class: "empty" }, "No client is connected."), more(rows, all));
   }
 
   showRunning({ rows, all }) {
-    fill(this.running, rows.length ? h("table", {}, this.head(["Call", "~Client", "!For", ""]),
-      h("tbody", {}, rows.map((each) => h("tr", {},
+    fill(this.running, rows.length ? this.table(["Call", "Client", "!For", ""],
+      rows.map((each) => h("tr", {},
         h("td", {}, h("span", { class: "soft" }, each.method), " ", h("b", {}, each.name ?? "")), this.worker(each),
-        h("td", { class: "less" }, each.client ?? ""), num(each.seconds < 1 ? "< 1 s" : seconds(each.seconds)),
+        h("td", {}, each.client ?? ""), num(each.seconds < 1 ? "< 1 s" : seconds(each.seconds)),
         h("td", { class: "act" }, this.operable ? h("button", { type: "button", class: "small danger", click: () =>
-          act({ do: "stop_call", number: each.number, worker: each.worker }).catch((error) => toast(error.message)) }, "stop") : "")))))
+          act({ do: "stop_call", number: each.number, worker: each.worker }).catch((error) => toast(error.message)) }, "stop") : ""))))
       : h("p", { class: "empty" }, "No call is in flight."), more(rows, all));
   }
 
@@ -224,28 +227,28 @@ export class LiveView {
     this.tasksCard.hidden = false;
     fill(this.tasks, h("div", { class: "row" }, Object.entries(states).map(([state, n]) => h("span", { class: "chip" }, `${state}: ${n}`)),
       waiting ? h("span", { class: "chip warn" }, `waiting: ${waiting}`) : null),
-    rows.length ? h("table", {}, this.head(["Task", "Tool", "State", "!For"]), h("tbody", {}, rows.map((each) => h("tr", {},
-      h("td", { class: "mono" }, each.id), this.worker(each), h("td", {}, each.name ?? ""), h("td", {}, each.state, each.message ? `: ${each.message}` : ""), num(seconds(each.seconds))))))
+    rows.length ? this.table(["Task", "Tool", "State", "!For"], rows.map((each) => h("tr", {},
+      h("td", { class: "mono" }, each.id), this.worker(each), h("td", {}, each.name ?? ""), h("td", {}, each.state, each.message ? `: ${each.message}` : ""), num(seconds(each.seconds)))))
       : h("p", { class: "empty" }, "No task is at work."));
   }
 
   showUpstreams({ rows }) {
     this.upstreamsCard.hidden = false;
-    fill(this.upstreams, h("table", {}, this.head(["Upstream", "State", "~Protocol", "~!For", "~!Attempts", "Reason"]), h("tbody", {}, rows.map((each) => h("tr", {},
+    fill(this.upstreams, this.table(["Upstream", "State", "Protocol", "!For", "!Attempts", "Reason"], rows.map((each) => h("tr", {},
       h("td", {}, each.name), this.worker(each), h("td", {}, h("span", { class: `chip ${{ ready: "good", down: "bad" }[each.state] ?? "warn"}` }, each.state)),
-      h("td", { class: "less" }, each.protocol ?? ""), num(seconds(each.seconds), "less"), num(each.tries || "", "less"), h("td", {}, each.reason ?? ""))))));
+      h("td", {}, each.protocol ?? ""), num(seconds(each.seconds)), num(each.tries || ""), h("td", {}, each.reason ?? "")))));
   }
 
   showBounds(rows) {
-    fill(this.bounds, h("table", {}, this.head(["Bound", "!Used", "!Of", "~", "!Reached"]), h("tbody", {}, rows.map((each) => {
+    fill(this.bounds, this.table(["Bound", "!Used", "!Of", "", "!Reached"], rows.map((each) => {
       const share = each.limit ? each.used / each.limit : 0;
       const bar = h("i", {});
       bar.style.width = `${Math.min(share * 100, 100)}%`;
       const shown = each.name === "max_held" ? bytes : String;
       return h("tr", {}, h("td", {}, each.name), this.worker(each), num(each.limit === undefined ? "" : shown(each.used)), num(each.limit === undefined ? "" : shown(each.limit)),
-        h("td", { class: "less" }, each.limit === undefined ? "" : h("div", { class: `meter${share > 0.8 ? " near" : ""}` }, bar)),
+        h("td", {}, each.limit === undefined ? "" : h("div", { class: `meter${share > 0.8 ? " near" : ""}` }, bar)),
         h("td", { class: `num${each.reached ? " bad" : ""}`, title: each.detail ?? "" }, each.reached ? `${each.reached}×` : ""));
-    }))));
+    })));
   }
 
   // The last calls
@@ -267,7 +270,7 @@ export class LiveView {
   }
 
   followButton(by, value) {
-    return h("button", { type: "button", class: "small quiet mono", "aria-label": `Follow the ${by} ${value}`, title: `Follow this ${by}`, click: () => this.follow(by, value) }, value.slice(0, 10));
+    return h("button", { type: "button", class: "small quiet mono", "aria-label": `Follow the ${by} ${value.slice(0, 10)}`, title: `Follow this ${by}`, click: () => this.follow(by, value) }, value.slice(0, 10));
   }
 
   follow(by, value) {
@@ -299,11 +302,12 @@ export class LiveView {
 
   showCalls() {
     const rows = this.calls.filter((call) => this.shown(call)).slice(0, 100);
-    fill(this.headings, h("tr", {}, headings(["~Time", "Call", ...(this.several ? ["Worker"] : []), "~Client", "Session", "~Trace", "Outcome", "!Took", "~!Size"])));
-    fill(this.rows, rows.length ? rows.map((call) => this.callRow(call)) : h("tr", {}, h("td", { colspan: 9, class: "empty" }, "No calls yet.")));
+    const names = ["Time", "Call", ...(this.several ? ["Worker"] : []), "Client", "Session", "Trace", "Outcome", "!Took", "!Size"];
+    fill(this.headings, h("tr", {}, headings(names)));
+    fill(this.rows, rows.length ? rows.map((call) => this.callRow(call, names)) : h("tr", {}, h("td", { colspan: 9, class: "empty" }, "No calls yet.")));
   }
 
-  callRow(call) {
+  callRow(call, names) {
     const look = { result: "good", cancelled: "warn" }[call.outcome] ?? "bad";
     const details = call.arguments !== null;
     const id = `${call.worker} ${call.number}`;
@@ -314,11 +318,11 @@ export class LiveView {
     };
     const name = [h("span", { class: "soft" }, call.method), " ", h("b", {}, call.name ?? "")];
     return [
-      h("tr", { class: open ? "open" : "" }, h("td", { class: "less" }, clock(call.at)),
+      labelled(names, h("tr", { class: open ? "open" : "" }, h("td", {}, clock(call.at)),
         h("td", {}, details ? h("button", { type: "button", class: "small quiet", "aria-expanded": String(open), click: toggle }, name) : name),
-        this.worker(call), h("td", { class: "less" }, call.client ?? ""), h("td", {}, call.session ? this.followButton("session", call.session) : ""),
-        h("td", { class: "less" }, call.trace ? this.followButton("trace", call.trace) : ""),
-        h("td", {}, h("span", { class: look }, call.outcome.replace("_", " "))), num(seconds(call.took)), num(bytes(call.size), "less")),
+        this.worker(call), h("td", {}, call.client ?? ""), h("td", {}, call.session ? this.followButton("session", call.session) : ""),
+        h("td", {}, call.trace ? this.followButton("trace", call.trace) : ""),
+        h("td", {}, h("span", { class: look }, call.outcome.replace("_", " "))), num(seconds(call.took)), num(bytes(call.size))), 1),
       open ? h("tr", {}, h("td", { colspan: 9 }, h("h3", {}, "Arguments"), json(indented(call.arguments)), h("h3", {}, "Result"), json(indented(call.result ?? "")))) : null,
     ];
   }
@@ -340,11 +344,17 @@ function indented(text) {
 }
 
 const wide = (size, element) => { element.classList.add(size); return element; };
-const num = (value, more = "") => h("td", { class: `num ${more}` }, value === null || value === undefined ? "" : String(value));
-// Of a heading, `!` marks a column of numbers, `~` one that narrow screens leave out.
-const headings = (names) => names.map((name) =>
-  h("th", { scope: "col", class: `${name.includes("!") ? "num" : ""} ${name.includes("~") ? "less" : ""}` }, name.replace(/[!~]/g, "")));
-const head = (names) => h("thead", {}, h("tr", {}, headings(names)));
+const num = (value) => h("td", { class: "num" }, value === null || value === undefined ? "" : String(value));
+// Of a heading, `!` marks a column of numbers. One without a name is a plain cell.
+const headings = (names) => names.map((name) => name
+  ? h("th", { scope: "col", class: name.startsWith("!") ? "num" : "" }, name.replace("!", ""))
+  : h("td", { class: "corner" }));
+// On a narrow screen a row is a few lines: first the cell that names it, then each with the name of its column.
+function labelled(names, row, naming = 0) {
+  names.forEach((name, at) => { row.cells[at].dataset.label = name.replace("!", ""); });
+  row.cells[naming].classList.add("naming");
+  return row;
+}
 const more = (rows, all) => all > rows.length ? h("p", { class: "soft" }, `${all - rows.length} more are not shown.`) : null;
 
 function sure(question, action) {

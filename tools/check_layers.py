@@ -43,6 +43,11 @@ def package_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
+def is_package(name: str) -> bool:
+    """Return whether a name that is imported from `mcpearl` itself is a package in it."""
+    return (SOURCE / name / "__init__.py").exists()
+
+
 def imports(path: Path) -> list[tuple[int, str]]:
     """Return what a file imports from mcpearl: each with its line and module."""
     tree = ast.parse(path.read_text())
@@ -57,6 +62,9 @@ def imports(path: Path) -> list[tuple[int, str]]:
             if node.level:
                 raise SystemExit(f"{path}:{node.lineno}: relative import; write it in full")
             names = [node.module or ""]
+            if node.module == "mcpearl":
+                names = [f"mcpearl.{alias.name}" for alias in node.names if is_package(alias.name)]
+                names += ["mcpearl"] * (len(names) < len(node.names))
         found += [(node.lineno, name) for name in names if name.split(".")[0] == "mcpearl"]
     return found
 

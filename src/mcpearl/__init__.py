@@ -3,13 +3,11 @@
 Names are imported on first use, so that a program loads only the side it needs.
 """
 
-import gc
-import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mcpearl._version import __version__
 from mcpearl.runtime import doors
+from mcpearl.runtime.loading import load
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
@@ -74,7 +72,8 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from mcpearl.server.server import Server
-    from mcpearl.server.serving.wires import ConsoleOptions, Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.serving.wire import Stdio
+    from mcpearl.server.serving.wires import ConsoleOptions, Http, Tcp, Unix, WebSocket
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
@@ -145,7 +144,7 @@ _HOMES = {
     "ServerExtension": "server.extensions",
     "Session": "server.session",
     "Shedding": "server.throttle",
-    "Stdio": "server.serving.wires",
+    "Stdio": "server.serving.wire",
     "Supervisor": "runtime.supervisor",
     "Telemetry": "telemetry.options",
     "TaskCancelled": "protocol.errors",
@@ -266,20 +265,9 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'mcpearl' has no attribute {name!r}")
-    value = getattr(_load(f"mcpearl.{home}"), name)
+    value = getattr(load(f"mcpearl.{home}"), name)
     globals()[name] = value
     return value
-
-
-def _load(module: str) -> ModuleType:
-    """Import a module without the collector running: imports make much, and no garbage."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return importlib.import_module(module)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def __dir__() -> list[str]:

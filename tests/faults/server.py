@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mcpearl import Context, Keepalive, Limits, Server
-from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+from mcpearl.server.serving.wire import Stdio
+from mcpearl.server.serving.wires import Http, Tcp, Unix, WebSocket
 from mcpearl.types.tools import ToolAnnotations
 
 KEEPALIVE = Keepalive(

@@ -129,12 +129,17 @@ def fail(reason: str) -> str:
 # Tools: what they say on the way
 
 
+seen: asyncio.Queue[None] = asyncio.Queue()
+
+
 @app.tool
-async def count(to: int, ctx: Context, pause: float = 0) -> str:
-    """Count, and tell how far it is."""
+async def count(to: int, ctx: Context, pause: float = 0, in_step: bool = False) -> str:
+    """Count, and tell how far it is. In step, it goes on when the client has called it with 0."""
+    if to == 0:
+        seen.put_nowait(None)
     for number in range(1, to + 1):
         await ctx.progress(number, to, f"at {number}")
-        await asyncio.sleep(pause)
+        await (seen.get() if in_step else asyncio.sleep(pause))
     return f"counted to {to}"
 
 

@@ -26,6 +26,7 @@ async def main():
         await client.call_tool("work")
 
 asyncio.run(main())
+print("called", flush=True)
 """
 SERVER = CLIENT.replace("telemetry=False", "telemetry=True")
 OWN = """
@@ -41,6 +42,7 @@ metrics.set_meter_provider(OwnProvider())
 
 
 async def run(program: str, url: str) -> str:
+    """Run a program and return what it writes at its end, for which it has some seconds."""
     settings = {
         **os.environ,
         "OTEL_EXPORTER_OTLP_ENDPOINT": url,
@@ -48,16 +50,20 @@ async def run(program: str, url: str) -> str:
         "OTEL_BSP_SCHEDULE_DELAY": "600000",
         "OTEL_METRIC_EXPORT_INTERVAL": "600000",
     }
-    ended = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", program],
-        env=settings,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env=settings, stdout=subprocess.PIPE
     )
-    return ended.stdout
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"called\n"
+        async with asyncio.timeout(PATIENCE):
+            written = await process.stdout.read()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return written.decode()
 
 
 @pytest.mark.parametrize("program", [CLIENT, SERVER], ids=["client", "server"])

@@ -6,10 +6,12 @@ import pytest
 from mcp_types import methods as oracle
 
 from mcpearl.protocol.versions import VERSIONS
-from mcpearl.types.base import Result
+from mcpearl.types.base import NotificationParams, RequestParams, Result
 from mcpearl.types.methods import NOTIFICATIONS, REQUESTS, Method
+from mcpearl.types.tasks import ExtensionTaskNotificationParams
 
 MODERN = "2026-07-28"
+PARAMS = RequestParams | NotificationParams | ExtensionTaskNotificationParams
 
 
 def ours(table: dict[str, Method], side: str) -> set[tuple[str, str]]:
@@ -51,6 +53,14 @@ def test_results_that_may_be_questions() -> None:
 def test_requests_have_results_and_notifications_have_none() -> None:
     assert all(issubclass(method.result or type, Result) for method in REQUESTS.values())
     assert all(method.result is None for method in NOTIFICATIONS.values())
+
+
+def test_params_and_results_are_types_of_the_specification() -> None:
+    for method in (*REQUESTS.values(), *NOTIFICATIONS.values()):
+        assert issubclass(
+            method.params, RequestParams | NotificationParams | ExtensionTaskNotificationParams
+        )
+        assert issubclass(method.modern_result or Result, Result)
 
 
 def test_tasks_changed_shape() -> None:

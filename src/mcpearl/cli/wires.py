@@ -112,8 +112,8 @@ _SETTINGS = (
 
 def choose(chosen: Chosen) -> list[Any]:
     """Return the wires to serve on."""
-    from mcpearl.server.serving.choose import WIRES
     from mcpearl.server.serving.choose import chosen as named
+    from mcpearl.server.serving.choose import kind_of
     from mcpearl.server.serving.wires import ConsoleOptions
 
     if not chosen.names:
@@ -125,7 +125,7 @@ def choose(chosen: Chosen) -> list[Any]:
     left = dict(chosen.options)
     wires = []
     for name in chosen.names:
-        fields = WIRES[name].__struct_fields__
+        fields = kind_of(name).__struct_fields__
         own = {key: value for key, value in chosen.options.items() if key in fields}
         if name == "unix":
             own = {"path": chosen.unix}

@@ -14,6 +14,7 @@ from mcpearl.server.registry.pagination import Registered
 from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Result, decode
 from mcpearl.types.capabilities import (
+    TASKS_EXTENSION,
     ListChangedCapability,
     ResourcesCapability,
     ServerCapabilities,
@@ -28,7 +29,6 @@ from mcpearl.types.resources import (
     ReadResourceRequestParams,
     ReadResourceResult,
 )
-from mcpearl.types.tasks import TASKS_EXTENSION
 from mcpearl.types.tools import ListToolsResult, Tool
 
 if TYPE_CHECKING:

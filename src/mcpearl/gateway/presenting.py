@@ -9,8 +9,7 @@ from mcpearl.protocol.events import Caller
 from mcpearl.protocol.modern import Presentation
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.types.base import encode
-from mcpearl.types.capabilities import ClientCapabilities
-from mcpearl.types.tasks import TASKS_EXTENSION
+from mcpearl.types.capabilities import TASKS_EXTENSION, ClientCapabilities
 
 if TYPE_CHECKING:
     from mcpearl.gateway.upstream import Upstream

@@ -34,9 +34,9 @@ from mcpearl.types.base import (
     encode,
     to_builtins,
 )
+from mcpearl.types.capabilities import TASKS_EXTENSION
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 from mcpearl.types.tasks import (
-    TASKS_EXTENSION,
     CreateTaskResult,
     ExtensionCreateTaskResult,
     GetTaskPayloadResult,

@@ -17,13 +17,13 @@ from mcpearl.telemetry.options import Telemetry
 from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
-from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.capabilities import TASKS_EXTENSION, ClientCapabilities
 from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from mcpearl.types.logging import LoggingMessageNotificationParams
 from mcpearl.types.roots import ListRootsResult
 from mcpearl.types.sampling import CreateMessageResult
-from mcpearl.types.tasks import TASKS_EXTENSION, Task
+from mcpearl.types.tasks import Task
 
 ANSWERS: dict[str, type[Result]] = {
     "elicitation/create": ElicitResult,

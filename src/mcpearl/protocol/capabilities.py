@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import McpError, MissingClientCapability, ToolError
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.versions import Version
-from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
+from mcpearl.types.capabilities import TASKS_EXTENSION, ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
-from mcpearl.types.tasks import TASKS_EXTENSION
 
 # The capability that a server must have announced for a client to call the method.
 SERVER_NEEDS: dict[str, str] = {

@@ -7,79 +7,54 @@ in it; `mcpearl.types.methods` says so.
 A row is a range of versions: "2025-06-18..", "..2025-11-25" or "first..last".
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from mcpearl import types
 from mcpearl.protocol.versions import VERSIONS
-from mcpearl.types.base import (
-    Annotations,
-    CacheableResult,
-    Implementation,
-    InputResponseRequestParams,
-    Result,
-    Wire,
-)
-from mcpearl.types.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-)
-from mcpearl.types.completion import CompleteRequestParams, PromptReference
-from mcpearl.types.content import (
-    AudioContent,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    ToolResultContent,
-    ToolUseContent,
-)
-from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult, RequestedSchema
-from mcpearl.types.progress import ProgressNotificationParams
-from mcpearl.types.prompts import Prompt, PromptArgument
-from mcpearl.types.resources import Resource, ResourceContents, ResourceTemplate
-from mcpearl.types.roots import ListRootsResult, Root
-from mcpearl.types.sampling import CreateMessageRequestParams, CreateMessageResult, SamplingMessage
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult, Tool
+from mcpearl.types.base import Wire
+from mcpearl.types.content import TextContent
 
 T = TypeVar("T")
 
 _NEVER: Final = "9999..0000"
 _BRACE: Final = ord("{")
+_TYPES: Final = f"{types.__name__}."
 
 # `structured_content` of a result has no row: before 2025-06-18 it is a member that results may have
 # beside their own, and clients of other SDKs read it there.
-# A class's row also applies to its subclasses, unless they have their own.
-MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
-    Annotations: {"last_modified": "2025-06-18.."},
-    Implementation: {
+# A class's row also applies to its subclasses, unless they have their own. Rows name their
+# class: a server loads few of them.
+MEMBERS: Final[dict[str, dict[str, str]]] = {
+    "Annotations": {"last_modified": "2025-06-18.."},
+    "Implementation": {
         "title": "2025-06-18..",
         "description": "2025-11-25..",
         "website_url": "2025-11-25..",
         "icons": "2025-11-25..",
     },
-    ClientCapabilities: {
+    "ClientCapabilities": {
         "elicitation": "2025-06-18..",
         "tasks": "2025-11-25..2025-11-25",
     },
-    RootsCapability: {"list_changed": "..2025-11-25"},
-    SamplingCapability: {"context": "2025-11-25..", "tools": "2025-11-25.."},
-    ElicitationCapability: {"form": "2025-11-25..", "url": "2025-11-25.."},
-    ServerCapabilities: {
+    "RootsCapability": {"list_changed": "..2025-11-25"},
+    "SamplingCapability": {"context": "2025-11-25..", "tools": "2025-11-25.."},
+    "ElicitationCapability": {"form": "2025-11-25..", "url": "2025-11-25.."},
+    "ServerCapabilities": {
         "completions": "2025-03-26..",
         "tasks": "2025-11-25..2025-11-25",
     },
-    Result: {"result_type": "2026-07-28.."},
-    CacheableResult: {"ttl_ms": "2026-07-28..", "cache_scope": "2026-07-28.."},
-    InputResponseRequestParams: {
+    "Result": {"result_type": "2026-07-28.."},
+    "CacheableResult": {"ttl_ms": "2026-07-28..", "cache_scope": "2026-07-28.."},
+    "InputResponseRequestParams": {
         "input_responses": "2026-07-28..",
         "request_state": "2026-07-28..",
     },
-    Tool: {
+    "Tool": {
         "title": "2025-06-18..",
         "output_schema": "2025-06-18..",
         "annotations": "2025-03-26..",
@@ -87,58 +62,58 @@ MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
         "icons": "2025-11-25..",
         "meta": "2025-06-18..",
     },
-    CallToolRequestParams: {"task": "2025-11-25..2025-11-25"},
-    Resource: {
+    "CallToolRequestParams": {"task": "2025-11-25..2025-11-25"},
+    "Resource": {
         "title": "2025-06-18..",
         "icons": "2025-11-25..",
         "meta": "2025-06-18..",
     },
-    ResourceTemplate: {
+    "ResourceTemplate": {
         "title": "2025-06-18..",
         "icons": "2025-11-25..",
         "meta": "2025-06-18..",
     },
-    ResourceContents: {"meta": "2025-06-18.."},
-    Prompt: {
+    "ResourceContents": {"meta": "2025-06-18.."},
+    "Prompt": {
         "title": "2025-06-18..",
         "icons": "2025-11-25..",
         "meta": "2025-06-18..",
     },
-    PromptArgument: {"title": "2025-06-18.."},
-    PromptReference: {"title": "2025-06-18.."},
-    TextContent: {"meta": "2025-06-18.."},
-    ImageContent: {"meta": "2025-06-18.."},
-    AudioContent: {"meta": "2025-06-18.."},
-    EmbeddedResource: {"meta": "2025-06-18.."},
-    SamplingMessage: {"meta": "2025-11-25.."},
-    CreateMessageRequestParams: {
+    "PromptArgument": {"title": "2025-06-18.."},
+    "PromptReference": {"title": "2025-06-18.."},
+    "TextContent": {"meta": "2025-06-18.."},
+    "ImageContent": {"meta": "2025-06-18.."},
+    "AudioContent": {"meta": "2025-06-18.."},
+    "EmbeddedResource": {"meta": "2025-06-18.."},
+    "SamplingMessage": {"meta": "2025-11-25.."},
+    "CreateMessageRequestParams": {
         "tools": "2025-11-25..",
         "tool_choice": "2025-11-25..",
         "task": "2025-11-25..2025-11-25",
         "meta": "..2025-11-25",
     },
-    CreateMessageResult: {"result_type": _NEVER},
-    ElicitRequestParams: {
+    "CreateMessageResult": {"result_type": _NEVER},
+    "ElicitRequestParams": {
         "mode": "2025-11-25..",
         "url": "2025-11-25..",
         "elicitation_id": "2025-11-25..2025-11-25",
         "task": "2025-11-25..2025-11-25",
         "meta": "..2025-11-25",
     },
-    RequestedSchema: {"schema": "2025-11-25.."},
-    ElicitResult: {"result_type": _NEVER, "meta": "..2025-11-25"},
-    Root: {"meta": "2025-06-18.."},
-    ListRootsResult: {"result_type": _NEVER, "meta": "..2025-11-25"},
-    CompleteRequestParams: {"context": "2025-06-18.."},
-    ProgressNotificationParams: {"message": "2025-03-26.."},
+    "RequestedSchema": {"schema": "2025-11-25.."},
+    "ElicitResult": {"result_type": _NEVER, "meta": "..2025-11-25"},
+    "Root": {"meta": "2025-06-18.."},
+    "ListRootsResult": {"result_type": _NEVER, "meta": "..2025-11-25"},
+    "CompleteRequestParams": {"context": "2025-06-18.."},
+    "ProgressNotificationParams": {"message": "2025-03-26.."},
 }
 
 # Content blocks that some versions lack. There, a text describing the block replaces it.
-BLOCKS: Final[dict[type[Wire], str]] = {
-    AudioContent: "2025-03-26..",
-    ResourceLink: "2025-06-18..",
-    ToolUseContent: "2025-11-25..",
-    ToolResultContent: "2025-11-25..",
+BLOCKS: Final[dict[str, str]] = {
+    "AudioContent": "2025-03-26..",
+    "ResourceLink": "2025-06-18..",
+    "ToolUseContent": "2025-11-25..",
+    "ToolResultContent": "2025-11-25..",
 }
 
 
@@ -174,12 +149,12 @@ def _object_schema_or_none(schema: dict[str, Any] | None) -> dict[str, Any] | No
     return None if schema is None or schema.get("type") != "object" else schema
 
 
-def _one_block_per_message(messages: list[SamplingMessage]) -> list[SamplingMessage]:
+def _one_block_per_message(messages: list[types.SamplingMessage]) -> list[types.SamplingMessage]:
     """Split messages with several content blocks; older versions allow one block each."""
     if not any(isinstance(message.content, list) for message in messages):
         return messages
     return [
-        SamplingMessage(role=message.role, content=block)
+        types.SamplingMessage(role=message.role, content=block)
         for message in messages
         for block in (message.content if isinstance(message.content, list) else [message.content])
     ]
@@ -218,13 +193,13 @@ def _field_without_default(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 # Members whose values were more restricted: until which version, and the conversion.
-REWRITES: Final[dict[type[Wire], dict[str, tuple[str, Callable[[Any], Any]]]]] = {
-    CallToolResult: {"structured_content": ("..2025-11-25", _object_or_none)},
-    ToolResultContent: {"structured_content": ("..2025-11-25", _object_or_none)},
-    Tool: {"output_schema": ("..2025-11-25", _object_schema_or_none)},
-    CreateMessageRequestParams: {"messages": ("..2025-06-18", _one_block_per_message)},
-    CreateMessageResult: {"content": ("..2025-06-18", _one_block)},
-    RequestedSchema: {"properties": ("..2025-06-18", _form_without_defaults)},
+REWRITES: Final[dict[str, dict[str, tuple[str, Callable[[Any], Any]]]]] = {
+    "CallToolResult": {"structured_content": ("..2025-11-25", _object_or_none)},
+    "ToolResultContent": {"structured_content": ("..2025-11-25", _object_or_none)},
+    "Tool": {"output_schema": ("..2025-11-25", _object_schema_or_none)},
+    "CreateMessageRequestParams": {"messages": ("..2025-06-18", _one_block_per_message)},
+    "CreateMessageResult": {"content": ("..2025-06-18", _one_block)},
+    "RequestedSchema": {"properties": ("..2025-06-18", _form_without_defaults)},
 }
 
 
@@ -233,17 +208,17 @@ def _in_words(block: Any) -> str:
     match block:
         case TextContent():
             return block.text
-        case ResourceLink():
+        case types.ResourceLink():
             return f"{block.name}: {block.uri}"
-        case ImageContent():
+        case types.ImageContent():
             return f"[image, {block.mime_type}]"
-        case AudioContent():
+        case types.AudioContent():
             return f"[audio, {block.mime_type}]"
-        case EmbeddedResource():
+        case types.EmbeddedResource():
             return block.resource.text or f"[resource, {block.resource.uri}]"
-        case ToolUseContent():
+        case types.ToolUseContent():
             return f"[tool use, {block.name}: {msgspec.json.encode(block.input).decode()}]"
-        case ToolResultContent():
+        case types.ToolResultContent():
             return "\n".join(map(_in_words, block.content))
     raise TypeError(f"not a content block: {block!r}")
 
@@ -349,15 +324,20 @@ def _in_span(version: str, span: str) -> bool:
     return first <= version and (not last or version <= last)
 
 
-def _row(table: dict[type[Wire], str], type_: type) -> str | None:
-    return next((table[base] for base in type_.__mro__ if base in table), None)
+def _row(table: dict[str, str], type_: type) -> str | None:
+    return next((table[name] for name in _lineage(type_) if name in table), None)
 
 
-def _rows(table: dict[type[Wire], dict[str, Any]], type_: type) -> dict[str, Any]:
+def _rows(table: dict[str, dict[str, Any]], type_: type) -> dict[str, Any]:
     rows: dict[str, Any] = {}
-    for base in reversed(type_.__mro__):
-        rows |= table.get(base, {})
+    for name in reversed(_lineage(type_)):
+        rows |= table.get(name, {})
     return rows
+
+
+def _lineage(type_: type) -> list[str]:
+    """Return the names of a type and of its bases, as far as they are types of the specification."""
+    return [base.__name__ for base in type_.__mro__ if base.__module__.startswith(_TYPES)]
 
 
 def _structs_in(annotation: Any) -> list[type[Wire]]:

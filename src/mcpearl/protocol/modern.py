@@ -5,11 +5,14 @@ From 2026-07-28 a request carries version, client and capabilities in `_meta`; a
 bytes that were encoded once, so that messages do not pay for encoding them again.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from mcpearl import types
 from mcpearl.protocol.errors import McpError, brief
 from mcpearl.protocol.events import Caller
 from mcpearl.protocol.fields import narrow
@@ -30,10 +33,7 @@ from mcpearl.types.base import (
     encode,
 )
 from mcpearl.types.capabilities import ClientCapabilities
-from mcpearl.types.discover import DiscoverResult
-from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INVALID_PARAMS
-from mcpearl.types.logging import LoggingLevel
 from mcpearl.types.tools import CallToolResult
 
 LISTEN = "subscriptions/listen"
@@ -83,7 +83,7 @@ class CallerReader:
             client=None if client is None else _member(client, Implementation, CLIENT_INFO_KEY),
             log_level=None
             if log_level is None
-            else _member(log_level, LoggingLevel, LOG_LEVEL_KEY),
+            else _member(log_level, types.LoggingLevel, LOG_LEVEL_KEY),
             principal=self.principal,
         )
 
@@ -107,9 +107,9 @@ def _member(value: Any, kind: Any, key: str) -> Any:
         raise McpError(INVALID_PARAMS, f"`{key}` in `_meta`: {reason}", {"key": key}) from None
 
 
-def discover(offer: Offer, version: Version) -> DiscoverResult:
+def discover(offer: Offer, version: Version) -> types.DiscoverResult:
     """Return the result of `server/discover`."""
-    return DiscoverResult(
+    return types.DiscoverResult(
         supported_versions=list(offer.versions),
         capabilities=narrow(offer.capabilities, version.name),
         instructions=offer.instructions,
@@ -136,7 +136,7 @@ class Stamp:
         result = narrow(result, version.name)
         if type(result) is not CallToolResult and isinstance(result, CacheableResult):
             result = _with_cache_hints(result)
-        kind = INPUT_REQUIRED if type(result) is InputRequiredResult else COMPLETE
+        kind = INPUT_REQUIRED if type(result) is types.InputRequiredResult else COMPLETE
         if result.meta is None and result.result_type is None:
             return self._members[kind], encode(result)
         whole = replace(

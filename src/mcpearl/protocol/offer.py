@@ -8,8 +8,7 @@ from msgspec.structs import asdict
 from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, Route
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
 from mcpearl.types.base import Implementation
-from mcpearl.types.capabilities import ServerCapabilities
-from mcpearl.types.tasks import TASKS_EXTENSION
+from mcpearl.types.capabilities import TASKS_EXTENSION, ServerCapabilities
 
 
 class Offer:

@@ -25,23 +25,24 @@ class Route:
         needs: The capability that has to be announced for it, such as `tools`.
     """
 
-    __slots__ = ("_decode", "_params", "name", "needs", "since", "until")
+    __slots__ = ("_decode", "_method", "name", "needs", "since", "until")
 
     def __init__(self, method: Method, needs: str | None = None) -> None:
         self.name = method.name
         self.needs = needs
         self.since = VERSIONS[method.since].index
         self.until = VERSIONS[method.until].index if method.until else _NEWEST_INDEX
-        self._params = method.params
+        self._method = method
         self._decode: Callable[[bytes | Raw], Any] = self._first_decode
 
     def _first_decode(self, raw: bytes | Raw) -> Any:
         """Make the decoder when the method is first called: most never are."""
+        params = self._method.params
         self._decode = (
-            partial(decode, self._params)
-            if issubclass(self._params, Open)
+            partial(decode, params)
+            if issubclass(params, Open)
             # What a caller adds to `_meta` is untyped: see `types.base` about floats.
-            else msgspec.json.Decoder(self._params, float_hook=read_float).decode
+            else msgspec.json.Decoder(params, float_hook=read_float).decode
         )
         return self._decode(raw)
 

@@ -4,9 +4,10 @@ A layer names the door, and states in a protocol of its own what it expects behi
 which is above all layers, says what is there; it is loaded when the door is first used.
 """
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
+
+from mcpearl.runtime.loading import load
 
 _behind: dict[str, str] = {}
 
@@ -23,4 +24,4 @@ def behind(door: str) -> Any:
         LookupError: There is nothing behind it: the root package was not imported.
     """
     module, _, attribute = _behind[door].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(load(module), attribute)

@@ -4,34 +4,21 @@ Asking a legacy client sends it a request; asking a modern one ends this round o
 `input_rounds`).
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from mcpearl import types
 from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.server.peer import Peer
 from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import Result
-from mcpearl.types.elicitation import (
-    ElicitRequest,
-    ElicitRequestParams,
-    ElicitResult,
-    RequestedSchema,
-)
-from mcpearl.types.input_required import InputRequest
-from mcpearl.types.roots import ListRootsRequest, ListRootsResult, Root
-from mcpearl.types.sampling import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
@@ -51,7 +38,7 @@ class Asking:
     __slots__ = ("_call", "_core", "_peer")
 
     _call: Call
-    _core: "ServerCore"
+    _core: ServerCore
     _peer: Peer
 
     @overload
@@ -68,7 +55,7 @@ class Asking:
     async def elicit(
         self,
         message: str,
-        schema: dict[str, Any] | RequestedSchema | None = None,
+        schema: dict[str, Any] | types.RequestedSchema | None = None,
         *,
         key: str | None = None,
     ) -> Elicited[dict[str, Any]]: ...
@@ -102,11 +89,15 @@ class Asking:
             schema = response_type
         require(self._call.caller.capabilities, "elicitation.form")
         form = Form(schema)
-        params = ElicitRequestParams(
+        params = types.ElicitRequestParams(
             message=message, mode="form", requested_schema=form.requested_schema
         )
-        result: ElicitResult = await self._ask(
-            "elicitation/create", params, ElicitRequest(params=params), ElicitResult, key
+        result: types.ElicitResult = await self._ask(
+            "elicitation/create",
+            params,
+            types.ElicitRequest(params=params),
+            types.ElicitResult,
+            key,
         )
         return form.read(result)
 
@@ -127,31 +118,35 @@ class Asking:
             key: Tells this question from others when the handler runs again; by default its number.
         """
         require(self._call.caller.capabilities, "elicitation.url")
-        params = ElicitRequestParams(
+        params = types.ElicitRequestParams(
             message=message,
             mode="url",
             url=url,
             elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
         )
-        result: ElicitResult = await self._ask(
-            "elicitation/create", params, ElicitRequest(params=params), ElicitResult, key
+        result: types.ElicitResult = await self._ask(
+            "elicitation/create",
+            params,
+            types.ElicitRequest(params=params),
+            types.ElicitResult,
+            key,
         )
         return Elicited(result.action, None)
 
     async def sample(
         self,
-        messages: str | list[str | SamplingMessage],
+        messages: str | list[str | types.SamplingMessage],
         *,
         max_tokens: int = 1024,
         system_prompt: str | None = None,
         temperature: float | None = None,
-        model_preferences: ModelPreferences | None = None,
+        model_preferences: types.ModelPreferences | None = None,
         stop_sequences: list[str] | None = None,
         tools: list[Tool] | None = None,
-        tool_choice: ToolChoice | None = None,
+        tool_choice: types.ToolChoice | None = None,
         metadata: dict[str, Any] | None = None,
         key: str | None = None,
-    ) -> CreateMessageResult:
+    ) -> types.CreateMessageResult:
         """Ask the client's model to continue a conversation.
 
         Args:
@@ -167,7 +162,7 @@ class Asking:
             key: Tells this question from others when the handler runs again; by default its number.
         """
         require(self._call.caller.capabilities, "sampling.tools" if tools else "sampling")
-        params = CreateMessageRequestParams(
+        params = types.CreateMessageRequestParams(
             messages=_conversation(messages),
             max_tokens=max_tokens,
             system_prompt=system_prompt,
@@ -178,13 +173,13 @@ class Asking:
             tool_choice=tool_choice,
             metadata=metadata,
         )
-        request = CreateMessageRequest(params=params)
-        result: CreateMessageResult = await self._ask(
-            "sampling/createMessage", params, request, CreateMessageResult, key
+        request = types.CreateMessageRequest(params=params)
+        result: types.CreateMessageResult = await self._ask(
+            "sampling/createMessage", params, request, types.CreateMessageResult, key
         )
         return result
 
-    async def roots(self, *, key: str | None = None) -> list[Root]:
+    async def roots(self, *, key: str | None = None) -> list[types.Root]:
         """Ask the client which folders it lets the server work in.
 
         Args:
@@ -193,8 +188,8 @@ class Asking:
         require(self._call.caller.capabilities, "roots")
         from mcpearl.types.base import RequestParams
 
-        result: ListRootsResult = await self._ask(
-            "roots/list", RequestParams(), ListRootsRequest(), ListRootsResult, key
+        result: types.ListRootsResult = await self._ask(
+            "roots/list", RequestParams(), types.ListRootsRequest(), types.ListRootsResult, key
         )
         return result.roots
 
@@ -206,21 +201,21 @@ class Asking:
             params: Its params.
             kind: The type of the answer.
         """
-        request: InputRequest
+        request: types.InputRequest
         match method:
             case "elicitation/create":
-                request = ElicitRequest(params=params)
+                request = types.ElicitRequest(params=params)
             case "sampling/createMessage":
-                request = CreateMessageRequest(params=params)
+                request = types.CreateMessageRequest(params=params)
             case _:
-                request = ListRootsRequest()
+                request = types.ListRootsRequest()
         return await self._ask(method, params, request, kind, None)
 
     async def _ask(
         self,
         method: str,
         params: msgspec.Struct,
-        request: InputRequest,
+        request: types.InputRequest,
         kind: type[Result],
         key: str | None,
     ) -> Any:
@@ -229,7 +224,7 @@ class Asking:
             return await self._peer.ask(self._call, method, params, kind)
         return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
 
-    def _rounds(self) -> "InputRounds | TaskQuestions | None":
+    def _rounds(self) -> InputRounds | TaskQuestions | None:
         """Return what keeps the answers of this call; None for a call of a legacy client."""
         call = self._call
         if call.rounds is None and call.caller.version.modern:
@@ -261,12 +256,12 @@ class Asking:
         return value
 
 
-def _conversation(messages: str | list[str | SamplingMessage]) -> list[SamplingMessage]:
+def _conversation(messages: str | list[str | types.SamplingMessage]) -> list[types.SamplingMessage]:
     from mcpearl.types.content import TextContent
 
     given = [messages] if isinstance(messages, str) else messages
     return [
-        SamplingMessage(role="user", content=TextContent(text=message))
+        types.SamplingMessage(role="user", content=TextContent(text=message))
         if isinstance(message, str)
         else message
         for message in given

@@ -5,11 +5,13 @@ the protocol end, the calls in flight, the subscriptions, the requests to the cl
 is lost, all of it ends. `SoloConnection` serves requests that have no session.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import threading
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -47,11 +49,13 @@ from mcpearl.server.questions import Questions
 from mcpearl.server.session import Session
 from mcpearl.server.session_subscriptions import SessionSubscriptions
 from mcpearl.server.whole_outlet import WholeOutlet
-from mcpearl.stores.sessions import Missed
 from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.stores.sessions import Missed
 
 logger = logging.getLogger("mcpearl.server")
 

@@ -4,6 +4,8 @@ A `Context` belongs to one call. It reads the same in both eras: asking a legacy
 request, asking a modern one ends this round of the call (see `input_rounds`).
 """
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import threading
@@ -13,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from mcpearl import types
 from mcpearl.protocol.events import Call, Caller
 from mcpearl.server.asking import Asking
 from mcpearl.server.peer import Peer, wants_log
 from mcpearl.types.base import RequestId, Result
-from mcpearl.types.input_required import InputRequest
-from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
-from mcpearl.types.progress import ProgressNotificationParams
 from mcpearl.types.resources import ResourceContents
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Context(Asking, Generic[L]):
 
     __slots__ = ("_progress", "_state")
 
-    def __init__(self, call: Call, peer: Peer, core: "ServerCore") -> None:
+    def __init__(self, call: Call, peer: Peer, core: ServerCore) -> None:
         self._call = call
         self._peer = peer
         self._core = core
@@ -94,7 +94,7 @@ class Context(Asking, Generic[L]):
         return self._call.caller
 
     @property
-    def principal(self) -> "Principal | None":
+    def principal(self) -> Principal | None:
         """The authenticated caller; None when the transport did not authenticate it."""
         principal: Principal | None = self._call.caller.principal
         return principal if principal is not None and principal.subject else None
@@ -109,7 +109,7 @@ class Context(Asking, Generic[L]):
         return principal is None or scopes <= principal.scopes
 
     @property
-    def core(self) -> "ServerCore":
+    def core(self) -> ServerCore:
         """What the server's connections share; for dispatchers."""
         return self._core
 
@@ -149,7 +149,7 @@ class Context(Asking, Generic[L]):
         return id
 
     @property
-    def session(self) -> "SessionState":
+    def session(self) -> SessionState:
         """Values kept for the client beyond this call: for its session, or else for its principal.
 
         Raises `LookupError` for a client that has neither.
@@ -207,14 +207,16 @@ class Context(Asking, Generic[L]):
             self._progress = progress
             if total is not None and not isfinite(total):
                 total = None
-            params = ProgressNotificationParams(
+            params = types.ProgressNotificationParams(
                 progress_token=token, progress=progress, total=total, message=message
             )
             await self._notify("notifications/progress", params)
         else:
             await asyncio.sleep(0)
 
-    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> Awaitable[None]:
+    def log(
+        self, level: types.LoggingLevel, data: Any, logger: str | None = None
+    ) -> Awaitable[None]:
         """Write to the client's log, if it wants messages of this level.
 
         Args:
@@ -224,7 +226,7 @@ class Context(Asking, Generic[L]):
         """
         return self._deliver(self._send_log(level, data, logger))
 
-    async def _send_log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+    async def _send_log(self, level: types.LoggingLevel, data: Any, logger: str | None) -> None:
         if not wants_log(self._call.caller, level):
             await asyncio.sleep(0)
             return
@@ -232,7 +234,7 @@ class Context(Asking, Generic[L]):
             msgspec.json.encode(data)
         except (TypeError, ValueError, RecursionError):
             data = ascii(data)  # it has no JSON form
-        params = LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+        params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         await self._notify("notifications/message", params)
 
     def debug(self, data: Any, logger: str | None = None) -> Awaitable[None]:
@@ -371,7 +373,7 @@ def share_of(ctx: Context) -> Hashable:
     return ctx._peer.share if principal is None else principal.identity
 
 
-def rounds_of(ctx: Context) -> "InputRounds | TaskQuestions | None":
+def rounds_of(ctx: Context) -> InputRounds | TaskQuestions | None:
     """Return the object that keeps the client's answers; None for a call of a legacy client."""
     return ctx._rounds()
 
@@ -380,7 +382,7 @@ async def ask_client(
     ctx: Context,
     method: str,
     params: msgspec.Struct,
-    request: InputRequest,
+    request: types.InputRequest,
     kind: type[Result],
     key: str | None,
 ) -> Any:
@@ -403,7 +405,7 @@ def take_up_round(ctx: Context) -> None:
     ctx._rounds()
 
 
-def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:
+def _canceller(task: asyncio.Task[Any]) -> Callable[[object], None]:
     def cancel(_: object) -> None:
         task.cancel()
 

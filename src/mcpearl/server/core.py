@@ -25,7 +25,6 @@ from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.stores.shared import REQUEST_BITS, REQUEST_BLOCK, REQUEST_BLOCKS
-from mcpearl.stores.state import StateStore
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import ErrorObject
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from mcpearl.server.composition.part import Enclosing
     from mcpearl.server.tasks.feed import TaskFeed
     from mcpearl.stores.shared import SharedStore
+    from mcpearl.stores.state import StateStore
 
 
 logger = logging.getLogger("mcpearl.server")
@@ -221,7 +221,7 @@ class ServerCore:
         self.offer.renew(self.dispatcher.capabilities())
 
     @property
-    def state_store(self) -> StateStore:
+    def state_store(self) -> "StateStore":
         """What keeps `Context.session`; in memory, unless another one was set."""
         if self._state_store is None:
             from mcpearl.stores.memory_state import MemoryStateStore
@@ -230,11 +230,11 @@ class ServerCore:
         return self._state_store
 
     @state_store.setter
-    def state_store(self, store: StateStore) -> None:
+    def state_store(self, store: "StateStore") -> None:
         self._state_store = store
 
     @property
-    def given_state_store(self) -> StateStore | None:
+    def given_state_store(self) -> "StateStore | None":
         """The store that was set, if one was."""
         return self._state_store
 

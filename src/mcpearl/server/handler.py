@@ -4,9 +4,12 @@ Override the methods you serve; the server announces exactly the capabilities wh
 overridden. The registry behind the decorators of `Server` is such a handler too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mcpearl import types
 from mcpearl.protocol.errors import McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
@@ -17,9 +20,7 @@ from mcpearl.types.capabilities import (
     ResourcesCapability,
     ServerCapabilities,
 )
-from mcpearl.types.completion import CompleteRequestParams, CompleteResult
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
-from mcpearl.types.prompts import GetPromptResult, ListPromptsResult
 from mcpearl.types.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -125,18 +126,18 @@ class Handler:
             ctx: The context of the request.
         """
 
-    async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
+    async def list_prompts(self, cursor: str | None, ctx: Context) -> types.ListPromptsResult:
         """Return a page of the prompts.
 
         Args:
             cursor: The `next_cursor` of the page before; None for the first page.
             ctx: The context of the request.
         """
-        return ListPromptsResult(prompts=[])
+        return types.ListPromptsResult(prompts=[])
 
     async def get_prompt(
         self, name: str, arguments: dict[str, str], ctx: Context
-    ) -> GetPromptResult | Result:
+    ) -> types.GetPromptResult | Result:
         """Return the messages of a prompt.
 
         Args:
@@ -146,7 +147,9 @@ class Handler:
         """
         raise _not_here("prompts/get")
 
-    async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
+    async def complete(
+        self, params: types.CompleteRequestParams, ctx: Context
+    ) -> types.CompleteResult:
         """Return suggestions for an argument of a prompt or resource template.
 
         Args:
@@ -184,7 +187,7 @@ class Handler:
         """
         return None
 
-    def tasks_of(self, name: str) -> "Tasks | None":
+    def tasks_of(self, name: str) -> Tasks | None:
         """Return how a tool runs as a task; None for one that never does.
 
         Args:

@@ -4,10 +4,13 @@ Its call runs only until it is acknowledged. From then on nothing runs for it; i
 connection, its token or the server ends.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable
 
+from mcpearl import types
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.events import Call
@@ -19,10 +22,6 @@ from mcpearl.server.peer import Peer
 from mcpearl.server.subscriptions import Subscriber, followed, granted
 from mcpearl.types.base import Result, encode
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.subscriptions import (
-    SubscriptionsAcknowledgedNotificationParams,
-    SubscriptionsListenResult,
-)
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -98,7 +97,7 @@ class ListenStreams:
         for kind in followed(honoured):
             core.subscriptions.follow(subscriber, kind)
         self._open[call.key] = subscriber  # before anything is sent, which may end it
-        acknowledged = SubscriptionsAcknowledgedNotificationParams(
+        acknowledged = types.SubscriptionsAcknowledgedNotificationParams(
             notifications=honoured, meta=subscription_meta(call.id)
         )
         call.outlet.send(
@@ -185,5 +184,5 @@ def check_room(limit: int, held: int, count: int) -> None:
         )
 
 
-def _heard(call: Call) -> SubscriptionsListenResult:
-    return SubscriptionsListenResult(meta=dict(subscription_meta(call.id)))
+def _heard(call: Call) -> types.SubscriptionsListenResult:
+    return types.SubscriptionsListenResult(meta=dict(subscription_meta(call.id)))

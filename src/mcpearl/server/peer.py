@@ -4,17 +4,19 @@ A connection is a peer. A call that outlives its connection has a peer of anothe
 the handler sends.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Hashable
 from typing import Any, Protocol
 
 import msgspec
 
+from mcpearl import types
 from mcpearl.protocol import codec
 from mcpearl.protocol.events import Call, Caller
 from mcpearl.protocol.fields import narrow
 from mcpearl.types.base import Result, encode
-from mcpearl.types.logging import LoggingLevel
 
 LEVELS: dict[str, int] = {
     level: rank
@@ -70,7 +72,7 @@ class Peer(Protocol):
         ...
 
 
-def wants_log(caller: Caller, level: LoggingLevel) -> bool:
+def wants_log(caller: Caller, level: types.LoggingLevel) -> bool:
     """Whether a log message of this level may be sent: modern callers opt in, legacy ones out."""
     wanted = caller.log_level
     if wanted is None:

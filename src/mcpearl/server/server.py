@@ -14,8 +14,8 @@ from mcpearl.runtime.arguments import refuse_less_than_one, refuse_text
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.loading import Loading
 from mcpearl.runtime.observer import Observer
-from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.broadcast import Broadcast
 from mcpearl.server.connection import ServerConnection
@@ -40,7 +40,6 @@ from mcpearl.server.web import WebPages
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.shared import SharedStore
-from mcpearl.stores.state import StateStore
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Icon, Implementation
@@ -51,13 +50,14 @@ if TYPE_CHECKING:
     from mcpearl.receipts.receipts import Receipts
     from mcpearl.receipts.recorder import Recorder
     from mcpearl.runtime.isolation.profile import Isolate
-    from mcpearl.runtime.rate import Meter
+    from mcpearl.runtime.rate import Meter, RateLimit
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.measuring import Measuring
-    from mcpearl.server.serving.wires import ServableWire
+    from mcpearl.server.serving.wire import ServableWire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
+    from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
@@ -65,7 +65,9 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         ServableWire
     ) = Any
-    Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
+    Isolate = Isolation = RateLimit = Receipts = Recorder = StateStore = TaskOption = TaskStore = (
+        Any
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -164,7 +166,7 @@ class Server(Operating, Running):
         mask_errors: bool = False,
         state_keys: list[bytes] | None = None,
         state_ttl: float = 600.0,
-        state_store: StateStore | None = None,
+        state_store: "StateStore | None" = None,
         lenient: bool = False,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
@@ -172,7 +174,7 @@ class Server(Operating, Running):
         observer: Observer | Iterable[Observer] | None = None,
         telemetry: Telemetry | bool | None = None,
         log: Literal["text", "json"] = "text",
-        rate: RateLimit | None = None,
+        rate: "RateLimit | None" = None,
         shedding: "Shedding | None" = None,
         receipts: "str | PathLike[str] | Receipts | None" = None,
         isolate: "bool | Isolate" = False,
@@ -263,7 +265,7 @@ class Server(Operating, Running):
         }
 
     def _make_throttle(
-        self, rate: RateLimit | None, shedding: "Shedding | None"
+        self, rate: "RateLimit | None", shedding: "Shedding | None"
     ) -> "Throttle | None":
         if rate is None and shedding is None:
             return None
@@ -411,7 +413,8 @@ class Server(Operating, Running):
             **options: Options of the one wire that is given by name, as its record has them; the
                 environment may set them too. `transport=` is another way to write the name.
         """
-        from mcpearl.server.serving.run import run
+        with Loading():
+            from mcpearl.server.serving.run import run
 
         run(self, *wires, **options)
 

@@ -4,12 +4,15 @@ A `Session` is a handle, made when it is needed; the connection owns everything.
 `Context` whose call is not a request of the client: it belongs to the session, and ends with it.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcpearl import types
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.events import Call, Caller
@@ -17,9 +20,6 @@ from mcpearl.server.context import Context
 from mcpearl.server.registry.forms import Elicited
 from mcpearl.types.base import Implementation, RequestParams, Result
 from mcpearl.types.capabilities import ClientCapabilities
-from mcpearl.types.logging import LoggingLevel
-from mcpearl.types.roots import Root
-from mcpearl.types.sampling import CreateMessageResult, SamplingMessage
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
@@ -45,7 +45,7 @@ class Session:
 
     __slots__ = ("_connection", "_core", "_first")
 
-    def __init__(self, connection: "ServerConnection", core: "ServerCore") -> None:
+    def __init__(self, connection: ServerConnection, core: ServerCore) -> None:
         assert connection.end.caller is not None
         self._connection = connection
         self._core = core
@@ -79,7 +79,7 @@ class Session:
         return self._caller.version.name
 
     @property
-    def principal(self) -> "Principal | None":
+    def principal(self) -> Principal | None:
         """The authenticated client; None when the wire did not authenticate it."""
         return self.context().principal
 
@@ -96,7 +96,9 @@ class Session:
 
     # Telling
 
-    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> Awaitable[None]:
+    def log(
+        self, level: types.LoggingLevel, data: Any, logger: str | None = None
+    ) -> Awaitable[None]:
         """Write to the client's log, if it wants messages of this level.
 
         Await it in async code; a plain function in a thread just calls it.
@@ -123,7 +125,7 @@ class Session:
 
     # Asking
 
-    async def roots(self) -> list[Root]:
+    async def roots(self) -> list[types.Root]:
         """Ask the client which folders it lets the server work in."""
         return await self.context().roots()
 
@@ -139,12 +141,12 @@ class Session:
 
     async def sample(
         self,
-        messages: str | list[str | SamplingMessage],
+        messages: str | list[str | types.SamplingMessage],
         *,
         max_tokens: int = 1024,
         system_prompt: str | None = None,
         temperature: float | None = None,
-    ) -> CreateMessageResult:
+    ) -> types.CreateMessageResult:
         """Ask the client's model to continue a conversation.
 
         Args:
@@ -181,7 +183,7 @@ class SessionPeer:
 
     __slots__ = ("_connection", "_session", "loop", "share", "thread")
 
-    def __init__(self, session: Session, connection: "ServerConnection") -> None:
+    def __init__(self, session: Session, connection: ServerConnection) -> None:
         self._session = session
         self._connection = connection
         self.loop = connection.loop

@@ -4,6 +4,8 @@ The index over all clients is `server/subscriptions`. Here is the session's entr
 when the session first needs one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +13,11 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.events import Outlet
 from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.server.subscriptions import Subscriber
-from mcpearl.stores.sessions import Missed
 from mcpearl.transports.transport import Announcing, Transport
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
+    from mcpearl.stores.sessions import Missed
 
 
 class SessionSubscriptions:
@@ -31,7 +33,7 @@ class SessionSubscriptions:
     __slots__ = ("_account", "_core", "_outlet", "_subscriber", "_transport")
 
     def __init__(
-        self, core: "ServerCore", outlet: Outlet, account: Account, transport: Transport
+        self, core: ServerCore, outlet: Outlet, account: Account, transport: Transport
     ) -> None:
         self._core = core
         self._outlet = outlet

@@ -5,21 +5,25 @@ listener's copy carries its subscription id, which is spliced in. When a subscri
 are removed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from mcpearl import types
 from mcpearl.protocol import codec
 from mcpearl.protocol.events import Call, Outlet
 from mcpearl.protocol.modern import subscription_meta
 from mcpearl.runtime.budget import Account
 from mcpearl.server.registry.normal_uri import normal_uri
-from mcpearl.stores.sessions import Missed
 from mcpearl.types.base import encode
 from mcpearl.types.resources import ResourceUpdatedNotificationParams
-from mcpearl.types.subscriptions import SubscriptionFilter
+
+if TYPE_CHECKING:
+    from mcpearl.stores.sessions import Missed
 
 LIST_CHANGED = {
     "tools": "notifications/tools/list_changed",
@@ -249,10 +253,10 @@ def _update(spelled: str, position: str | None) -> Announcement:
     return Announcement(RESOURCE_UPDATED, params, position)
 
 
-def granted(asked: SubscriptionFilter, has: Any) -> SubscriptionFilter:
+def granted(asked: types.SubscriptionFilter, has: Any) -> types.SubscriptionFilter:
     """Return the part of a filter that this server supports; `has` checks its capabilities."""
     resources = asked.resource_subscriptions
-    return SubscriptionFilter(
+    return types.SubscriptionFilter(
         tools_list_changed=_both(asked.tools_list_changed, has("tools.list_changed")),
         prompts_list_changed=_both(asked.prompts_list_changed, has("prompts.list_changed")),
         resources_list_changed=_both(asked.resources_list_changed, has("resources.list_changed")),
@@ -264,7 +268,7 @@ def _both(asked: bool | None, offered: bool) -> bool | None:
     return True if asked and offered else None
 
 
-def followed(honoured: SubscriptionFilter) -> list[str]:
+def followed(honoured: types.SubscriptionFilter) -> list[str]:
     """Return the kinds of lists that a filter names."""
     wanted = {
         "tools": honoured.tools_list_changed,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         to_builtins,
     )
     from mcpearl.types.capabilities import (
+        TASKS_EXTENSION,
         ClientCapabilities,
         ElicitationCapability,
         ElicitationTasksCapability,
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
         UntitledItems,
         UntitledMultiSelectEnumSchema,
         UntitledSingleSelectEnumSchema,
+        URLElicitationRequiredData,
         primitive_schema,
         schema_defaults,
     )
@@ -134,7 +136,6 @@ if TYPE_CHECKING:
         JSONRPCResultResponse,
         MissingRequiredClientCapabilityData,
         UnsupportedProtocolVersionData,
-        URLElicitationRequiredData,
     )
     from mcpearl.types.logging import (
         LoggingLevel,
@@ -194,7 +195,6 @@ if TYPE_CHECKING:
         SubscriptionsListenResult,
     )
     from mcpearl.types.tasks import (
-        TASKS_EXTENSION,
         CancelTaskResult,
         CreateTaskResult,
         DetailedTask,
@@ -281,7 +281,6 @@ _MODULES = {
         "RATE_LIMITED",
         "RESOURCE_NOT_FOUND",
         "UNSUPPORTED_PROTOCOL_VERSION",
-        "URLElicitationRequiredData",
         "URL_ELICITATION_REQUIRED",
         "UnsupportedProtocolVersionData",
     ),
@@ -355,6 +354,7 @@ _MODULES = {
         "UntitledSingleSelectEnumSchema",
         "primitive_schema",
         "schema_defaults",
+        "URLElicitationRequiredData",
     ),
     "roots": (
         "ListRootsRequest",
@@ -388,7 +388,6 @@ _MODULES = {
         "GetTaskResult",
         "ListTasksResult",
         "RelatedTaskMetadata",
-        "TASKS_EXTENSION",
         "Task",
         "TaskRequestParams",
         "TaskStatus",
@@ -397,6 +396,7 @@ _MODULES = {
         "UpdateTaskResult",
     ),
     "capabilities": (
+        "TASKS_EXTENSION",
         "ClientCapabilities",
         "ElicitationCapability",
         "ElicitationTasksCapability",

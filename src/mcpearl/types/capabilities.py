@@ -3,9 +3,11 @@
 A capability without settings is an empty object, so `{}` means "yes" and None means "no".
 """
 
-from typing import Any
+from typing import Any, Final
 
 from mcpearl.types.base import Wire
+
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 
 class ListChangedCapability(Wire, kw_only=True):

@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcpearl.types.base import NotificationParams, RequestParams, Result, TaskMetadata, Wire
+from mcpearl.types.base import (
+    NotificationParams,
+    Open,
+    RequestParams,
+    Result,
+    TaskMetadata,
+    Wire,
+)
 
 
 class StringSchema(Wire, kw_only=True, tag_field="type", tag="string"):
@@ -148,6 +155,12 @@ class ElicitRequest(Wire, kw_only=True, tag_field="method", tag="elicitation/cre
     """An elicitation as contained in an `InputRequiredResult`."""
 
     params: ElicitRequestParams
+
+
+class URLElicitationRequiredData(Open, kw_only=True):
+    """Data of URL_ELICITATION_REQUIRED: the URLs the user must visit before a retry."""
+
+    elicitations: list[ElicitRequestParams]
 
 
 class ElicitResult(Result, kw_only=True):

@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mcpearl.types.base import Open, RequestId, Wire
+from mcpearl.types.base import RequestId, Wire
 from mcpearl.types.capabilities import ClientCapabilities
-from mcpearl.types.elicitation import ElicitRequestParams
 
 JSONRPC_VERSION: Final = "2.0"
 
@@ -64,12 +63,6 @@ class MissingRequiredClientCapabilityData(Wire, kw_only=True):
     """Data of MISSING_REQUIRED_CLIENT_CAPABILITY: the capabilities the client has to declare."""
 
     required_capabilities: ClientCapabilities
-
-
-class URLElicitationRequiredData(Open, kw_only=True):
-    """Data of URL_ELICITATION_REQUIRED: the URLs the user must visit before a retry."""
-
-    elicitations: list[ElicitRequestParams]
 
 
 class JSONRPCRequest(Wire, kw_only=True):

@@ -5,15 +5,13 @@ they are the extension `io.modelcontextprotocol/tasks` with different members an
 from `ExtensionTask` on.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from mcpearl.types.base import NotificationParams, Open, RequestParams, Result, Wire
 from mcpearl.types.input_required import InputRequests
 from mcpearl.types.jsonrpc import ErrorObject
-
-TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 

@@ -137,8 +137,15 @@ try {
         })
     ).completion;
 
-    // It forgets who wants progress when the result arrives, even if progress came just before; hence the pause.
-    await call('count', { to: 3, pause: 0.05 }, { onprogress: ({ progress, total }) => met.progress.push([progress, total]) });
+    // It forgets who wants progress when the result arrives, even if progress came in the same read. So the tool
+    // goes on when it is told that the progress was seen.
+    const told = [];
+    const onprogress = ({ progress, total }) => {
+        met.progress.push([progress, total]);
+        told.push(call('count', { to: 0 }));
+    };
+    await call('count', { to: 3, in_step: true }, { onprogress });
+    await Promise.all(told);
     if (legacy) await client.setLoggingLevel('info');
     await client.callTool({ name: 'chatter', arguments: {}, ...meta });
 

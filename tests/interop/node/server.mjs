@@ -40,7 +40,7 @@ const ANSWERS = {
 };
 
 // All sessions share these.
-const state = { note: 'first', interrupted: 0, booked: 0, grown: false };
+const state = { note: 'first', interrupted: 0, booked: 0, grown: false, goOn: () => {} };
 const servers = new Set();
 
 const text = said => ({ content: [{ type: 'text', text: String(said) }] });
@@ -129,12 +129,16 @@ function make() {
     tool('fail', { reason: z.string() }, async ({ reason }) => {
         throw new Error(`failed: ${reason}`);
     });
-    tool('count', { to: z.number(), pause: z.number().default(0) }, async ({ to, pause }, context) => {
+    const counting = { to: z.number(), pause: z.number().default(0), in_step: z.boolean().default(false) };
+    // In step, it goes on when the client has called it with 0.
+    tool('count', counting, async ({ to, pause, in_step: inStep }, context) => {
         const { meta, notify } = about(server, context);
+        if (to === 0) state.goOn();
         for (let progress = 1; progress <= to; progress += 1) {
             const params = { progressToken: meta.progressToken, progress, total: to };
+            const seen = new Promise(resolve => (inStep ? (state.goOn = resolve) : setTimeout(resolve, 1000 * pause)));
             if (meta.progressToken !== undefined) await notify({ method: 'notifications/progress', params });
-            await new Promise(resolve => setTimeout(resolve, 1000 * pause));
+            await seen;
         }
         return text(`counted to ${to}`);
     });

@@ -19,7 +19,8 @@ from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.errors import CapabilityMissing
 from mcpearl.protocol.events import Notice
 from mcpearl.types.base import Result, TaskMetadata
-from mcpearl.types.tasks import TASKS_EXTENSION, CreateTaskResult, ExtensionCreateTaskResult
+from mcpearl.types.capabilities import TASKS_EXTENSION
+from mcpearl.types.tasks import CreateTaskResult, ExtensionCreateTaskResult
 from mcpearl.types.tools import CallToolRequestParams
 
 Learn = Callable[[str, float], Awaitable[None]]

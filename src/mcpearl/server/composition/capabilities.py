@@ -6,11 +6,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from mcpearl.types.capabilities import (
+    TASKS_EXTENSION,
     ListChangedCapability,
     ResourcesCapability,
     ServerCapabilities,
 )
-from mcpearl.types.tasks import TASKS_EXTENSION
 
 
 def joined(own: ServerCapabilities, parts: Sequence[ServerCapabilities]) -> ServerCapabilities:

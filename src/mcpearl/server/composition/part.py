@@ -16,9 +16,9 @@ from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, HandlerDisp
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.registry import Registry
 from mcpearl.stores.bus import Bus
+from mcpearl.types.capabilities import TASKS_EXTENSION
 from mcpearl.types.prompts import Prompt
 from mcpearl.types.resources import Resource, ResourceTemplate
-from mcpearl.types.tasks import TASKS_EXTENSION
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:

@@ -4,15 +4,17 @@ A type with fields is a form with these fields. Any other type that a form can s
 booleans, choices) is a form with the one field `value`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from mcpearl import types
 from mcpearl.protocol.errors import McpError
 from mcpearl.types.base import Wire
-from mcpearl.types.elicitation import ElicitResult, RequestedSchema, primitive_schema
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 T = TypeVar("T")
@@ -48,8 +50,8 @@ class Form:
     def __init__(self, schema: Any) -> None:
         self._read: Callable[[dict[str, Any]], Any] = self._as_it_came
         if schema is None:
-            self.requested_schema = RequestedSchema(properties={})
-        elif isinstance(schema, RequestedSchema):
+            self.requested_schema = types.RequestedSchema(properties={})
+        elif isinstance(schema, types.RequestedSchema):
             self.requested_schema = schema
         elif isinstance(schema, dict):
             self.requested_schema = _written(schema)
@@ -59,14 +61,14 @@ class Form:
             if isinstance(definition, Wire):
                 continue
             try:
-                primitive_schema(definition)
+                types.primitive_schema(definition)
             except msgspec.ValidationError as error:
                 raise TypeError(
                     f"form field `{name}` cannot be shown by clients ({error}); "
                     "use text, numbers, booleans, `Literal` or lists of `Literal`"
                 ) from None
 
-    def read(self, result: ElicitResult) -> Elicited[Any]:
+    def read(self, result: types.ElicitResult) -> Elicited[Any]:
         """Return the user's answer, converted to the type of the form. Raises `McpError`."""
         if result.action != "accept":
             return Elicited(result.action, None)
@@ -84,9 +86,9 @@ class Form:
         return content
 
 
-def _written(schema: dict[str, Any]) -> RequestedSchema:
+def _written(schema: dict[str, Any]) -> types.RequestedSchema:
     try:
-        return msgspec.convert(schema, RequestedSchema)
+        return msgspec.convert(schema, types.RequestedSchema)
     except msgspec.ValidationError as error:
         raise TypeError(
             f"this is not the schema of a form ({error}); a dict is a JSON Schema with "
@@ -108,14 +110,14 @@ def _choices(schema: Any) -> Any:
     return list[one] if several else one  # type: ignore[valid-type]
 
 
-def _of_type(kind: Any) -> tuple[RequestedSchema, Callable[[dict[str, Any]], Any]]:
+def _of_type(kind: Any) -> tuple[types.RequestedSchema, Callable[[dict[str, Any]], Any]]:
     try:
         schema, read = _compiled(kind)
     except TypeError:
         if _is_hashable(kind):
             raise
         schema, read = _compile(kind)
-    return RequestedSchema(properties=dict(schema.properties), required=schema.required), read
+    return types.RequestedSchema(properties=dict(schema.properties), required=schema.required), read
 
 
 def _is_hashable(kind: Any) -> bool:
@@ -126,7 +128,7 @@ def _is_hashable(kind: Any) -> bool:
     return True
 
 
-def _compile(kind: Any) -> tuple[RequestedSchema, Callable[[dict[str, Any]], Any]]:
+def _compile(kind: Any) -> tuple[types.RequestedSchema, Callable[[dict[str, Any]], Any]]:
     from mcpearl.schema.value import compile_value
 
     value = compile_value(kind, where="form", name=_ONLY)
@@ -134,10 +136,10 @@ def _compile(kind: Any) -> tuple[RequestedSchema, Callable[[dict[str, Any]], Any
     schema = _resolved(value.schema, defs)
     if schema.get("type") == "object" and "properties" in schema:
         fields = {name: _field(each, defs) for name, each in schema["properties"].items()}
-        asked = RequestedSchema(properties=fields, required=schema.get("required") or None)
+        asked = types.RequestedSchema(properties=fields, required=schema.get("required") or None)
         return asked, lambda content: _read_fields(value.read, content)
     only = _field(_without(schema, "$defs"), defs)
-    asked = RequestedSchema(properties={_ONLY: only}, required=[_ONLY])
+    asked = types.RequestedSchema(properties={_ONLY: only}, required=[_ONLY])
     return asked, lambda content: value.read(content.get(_ONLY))
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from mcpearl.runtime.rate import RateLimit
 from mcpearl.types.base import Annotations, CacheScope, Icon
 from mcpearl.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
     from mcpearl.runtime.isolation.profile import Isolate
+    from mcpearl.runtime.rate import RateLimit
     from mcpearl.server.tasks.options import TaskOption
 else:
-    Isolate = TaskOption = Any
+    Isolate = RateLimit = TaskOption = Any
 
 
 class PromptOptions(TypedDict, total=False):

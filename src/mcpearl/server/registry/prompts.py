@@ -1,11 +1,14 @@
 """Prompts and completion: message templates with arguments, and suggestions for the arguments."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from mcpearl import types
 from mcpearl.protocol.errors import McpError
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context, share_of
@@ -13,9 +16,7 @@ from mcpearl.server.registry.functions import HandlerFunction, compile_handler, 
 from mcpearl.server.registry.registration import check_texts, icons_of
 from mcpearl.server.registry.results import prompt_result
 from mcpearl.types.base import Icon, Result
-from mcpearl.types.completion import CompleteRequestParams, CompleteResult, Completion
 from mcpearl.types.jsonrpc import INVALID_PARAMS
-from mcpearl.types.prompts import GetPromptResult, Prompt, PromptArgument
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -31,7 +32,7 @@ class PromptEntry:
     def __init__(
         self,
         function: Callable[..., Any],
-        pool: "ThreadPool",
+        pool: ThreadPool,
         *,
         name: str | None = None,
         title: str | None = None,
@@ -44,7 +45,7 @@ class PromptEntry:
         signature = compile_handler(function, "prompt", name)
         self.scopes = scopes_of(scopes)
         self._function = HandlerFunction(function, signature, pool)
-        self.definition = Prompt(
+        self.definition = types.Prompt(
             name=name or signature.name,
             title=title,
             description=description or signature.description,
@@ -65,15 +66,15 @@ class PromptEntry:
                 {"name": name, "argument": error.argument},
             ) from None
         value = await self._function.run(arguments, ctx)
-        if isinstance(value, Result) and not isinstance(value, GetPromptResult):
+        if isinstance(value, Result) and not isinstance(value, types.GetPromptResult):
             return value
         return prompt_result(value, self.definition.name, self.definition.description)
 
 
-def _arguments(schema: dict[str, Any]) -> list[PromptArgument]:
+def _arguments(schema: dict[str, Any]) -> list[types.PromptArgument]:
     required = schema.get("required", ())
     return [
-        PromptArgument(
+        types.PromptArgument(
             name=name,
             title=definition.get("title"),
             description=definition.get("description"),
@@ -93,8 +94,8 @@ Completer = Callable[..., Any]
 
 
 async def run_completer(
-    completer: Completer, params: CompleteRequestParams, pool: "ThreadPool", ctx: Context
-) -> CompleteResult:
+    completer: Completer, params: types.CompleteRequestParams, pool: ThreadPool, ctx: Context
+) -> types.CompleteResult:
     """Call a completer with the typed value and, if it takes them, the other arguments."""
     value = params.argument.value
     others = (params.context.arguments if params.context else None) or {}
@@ -109,21 +110,23 @@ async def run_completer(
     return _completed(found)
 
 
-def _completed(found: Any) -> CompleteResult:
-    if isinstance(found, CompleteResult):
+def _completed(found: Any) -> types.CompleteResult:
+    if isinstance(found, types.CompleteResult):
         return replace(found, completion=_within_bound(found.completion))
-    if isinstance(found, Completion):
-        return CompleteResult(completion=_within_bound(found))
+    if isinstance(found, types.Completion):
+        return types.CompleteResult(completion=_within_bound(found))
     if isinstance(found, str):
         found = [found]
     values = [str(value) for value in found or ()]
     shown = values[:MAX_COMPLETIONS]
-    return CompleteResult(
-        completion=Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
+    return types.CompleteResult(
+        completion=types.Completion(
+            values=shown, total=len(values), has_more=len(values) > len(shown)
+        )
     )
 
 
-def _within_bound(completion: Completion) -> Completion:
+def _within_bound(completion: types.Completion) -> types.Completion:
     if len(completion.values) <= MAX_COMPLETIONS:
         return completion
     return replace(completion, values=completion.values[:MAX_COMPLETIONS], has_more=True)

@@ -1,9 +1,12 @@
 """The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from mcpearl import types
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
 from mcpearl.protocol.events import Caller, Encoded, Notice
 from mcpearl.server.context import Context, client_name
@@ -25,13 +28,6 @@ from mcpearl.types.capabilities import (
     ResourcesCapability,
     ServerCapabilities,
 )
-from mcpearl.types.completion import (
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    PromptReference,
-)
-from mcpearl.types.prompts import ListPromptsResult
 from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
@@ -51,7 +47,7 @@ class Registry(Handler):
     def __init__(
         self,
         scope: str,
-        pool: "ThreadPool",
+        pool: ThreadPool,
         page_size: int,
         list_ttl_ms: int | None,
         on_duplicate: OnDuplicate,
@@ -270,11 +266,11 @@ class Registry(Handler):
                 return entry, variables
         return None, {}
 
-    async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
+    async def list_prompts(self, cursor: str | None, ctx: Context) -> types.ListPromptsResult:
         """Return a page of the prompts."""
         entries, following = self._page(self.prompts, cursor, ctx)
         prompts = [entry.definition for entry in entries]
-        return self._cached(ListPromptsResult(prompts=prompts, next_cursor=following))
+        return self._cached(types.ListPromptsResult(prompts=prompts, next_cursor=following))
 
     async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Result:
         """Return the messages of a prompt."""
@@ -284,10 +280,12 @@ class Registry(Handler):
         _require("Prompt", name, entry.scopes, ctx)
         return await entry.get(arguments, ctx)
 
-    async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
+    async def complete(
+        self, params: types.CompleteRequestParams, ctx: Context
+    ) -> types.CompleteResult:
         """Return suggestions for an argument; none if there is no completer."""
         reference = params.ref
-        if isinstance(reference, PromptReference):
+        if isinstance(reference, types.PromptReference):
             prompt = self.prompts.get(reference.name)
             if prompt is None:
                 raise unknown_prompt(reference.name)
@@ -303,7 +301,9 @@ class Registry(Handler):
             _require("Resource", key, resource.scopes, ctx)
         completer = self._completers.get((key, params.argument.name))
         if completer is None:
-            return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+            return types.CompleteResult(
+                completion=types.Completion(values=[], total=0, has_more=False)
+            )
         return await run_completer(completer, params, self._pool, ctx)
 
     # Scopes
@@ -330,7 +330,7 @@ class Registry(Handler):
         entry = self.tools.get(name)
         return None if entry is None else entry.definition
 
-    def tasks_of(self, name: str) -> "Tasks | None":
+    def tasks_of(self, name: str) -> Tasks | None:
         """Return how a tool runs as a task."""
         return self.tasks.get(name)
 

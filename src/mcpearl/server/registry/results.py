@@ -4,6 +4,8 @@ Handlers return plain Python values; results, contents and messages of the speci
 through. A value without a JSON form raises `OutputError`.
 """
 
+from __future__ import annotations
+
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin
@@ -11,6 +13,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
+from mcpearl import types
 from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.output import Output
@@ -24,7 +27,6 @@ from mcpearl.types.content import (
     ResourceLink,
     TextContent,
 )
-from mcpearl.types.prompts import GetPromptResult, PromptMessage
 from mcpearl.types.resources import ReadResourceResult, ResourceContents
 from mcpearl.types.tools import CallToolResult
 
@@ -181,24 +183,24 @@ def _contents(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
     return ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)
 
 
-def prompt_result(value: Any, name: str, description: str | None) -> GetPromptResult:
+def prompt_result(value: Any, name: str, description: str | None) -> types.GetPromptResult:
     """Return the result of a prompt that returned text, messages, or a list of either."""
-    if isinstance(value, GetPromptResult):
+    if isinstance(value, types.GetPromptResult):
         return value
     items: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
-    return GetPromptResult(
+    return types.GetPromptResult(
         messages=[_message(item, name) for item in items], description=description
     )
 
 
-def _message(value: Any, name: str) -> PromptMessage:
-    if isinstance(value, PromptMessage):
+def _message(value: Any, name: str) -> types.PromptMessage:
+    if isinstance(value, types.PromptMessage):
         return value
     if isinstance(value, Message):
-        return PromptMessage(role=value.role, content=content_block(value.content, name))
+        return types.PromptMessage(role=value.role, content=content_block(value.content, name))
     if isinstance(value, dict) and "role" in value:
         try:
-            return msgspec.convert(value, PromptMessage)
+            return msgspec.convert(value, types.PromptMessage)
         except msgspec.ValidationError as error:
             raise OutputError(f"prompt `{name}` returned an invalid message: {error}") from None
-    return PromptMessage(role="user", content=content_block(value, name))
+    return types.PromptMessage(role="user", content=content_block(value, name))

@@ -4,15 +4,9 @@ from typing import Any
 
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.serving import environment
-from mcpearl.server.serving.wires import Http, ServableWire, Stdio, Tcp, Unix, WebSocket
+from mcpearl.server.serving.wire import ServableWire, Stdio
 
-WIRES: dict[str, type[Any]] = {
-    "stdio": Stdio,
-    "http": Http,
-    "tcp": Tcp,
-    "unix": Unix,
-    "ws": WebSocket,
-}
+WIRES = ("stdio", "http", "tcp", "unix", "ws")
 # The names that other SDKs use.
 _ALSO = {"streamable-http": "http", "streamable_http": "http", "sse": "http", "websocket": "ws"}
 
@@ -37,11 +31,11 @@ def chosen(wires: tuple[str | ServableWire, ...], options: dict[str, Any]) -> li
 
 def _named(given: str, options: dict[str, Any]) -> ServableWire:
     name = _ALSO.get(given, given)
-    kind = WIRES.get(name)
-    if kind is None:
+    if name not in WIRES:
         hint = did_you_mean(given, (*WIRES, *_ALSO))
         known = ", ".join(f"{wire!r}" for wire in WIRES)
         raise ValueError(f"unknown transport {given!r}{hint or '; choose one of ' + known}")
+    kind = kind_of(name)
     for option in options:
         if option not in kind.__struct_fields__:
             raise TypeError(_unknown_option(name, kind, option, options[option]))
@@ -57,9 +51,18 @@ def _named(given: str, options: dict[str, Any]) -> ServableWire:
     return wire
 
 
+def kind_of(name: str) -> type[Any]:
+    """Return the record of a wire."""
+    if name == "stdio":
+        return Stdio
+    from mcpearl.server.serving.wires import BY_NAME
+
+    return BY_NAME[name]
+
+
 def _unknown_option(name: str, kind: type[Any], option: str, value: Any) -> str:
     """Return what is wrong with an option: another wire has it, or it is misspelled."""
-    others = [other for other, each in WIRES.items() if option in each.__struct_fields__]
+    others = [other for other in WIRES if option in kind_of(other).__struct_fields__]
     if others:
         return (
             f"`{option}` is not an option of {name!r} but of {', '.join(map(repr, others))}: "

@@ -2,10 +2,7 @@
 
 import asyncio
 import logging
-import signal
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -60,21 +57,3 @@ def _stack(task: "asyncio.Task[object]") -> str:
 
 def _more(count: int) -> str:
     return f"\n  and {count - _MOST} more" if count > _MOST else ""
-
-
-@contextmanager
-def dumping(server: "Server") -> Iterator[None]:
-    """Write out what the server is doing on each SIGUSR2, where signals can be handled."""
-    number = getattr(signal, "SIGUSR2", None)
-    loop = asyncio.get_running_loop()
-    try:
-        if number is None or signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
-            raise ValueError("the application has a use for it")
-        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(dump, server))
-    except ValueError:  # not the main thread, or taken
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(number, before)

@@ -8,19 +8,18 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.net import systemd
 from mcpearl.net.addresses import CannotListen
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.supervisor import StartFailed
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
-from mcpearl.server.serving.dump import dumping
 from mcpearl.server.serving.speaking import speaking
 from mcpearl.server.serving.supervised import DRAINING, WirePart, cause_of, supervise_wires
-from mcpearl.server.serving.wires import Http, ServableWire, Stdio
+from mcpearl.server.serving.wire import ServableWire, Stdio
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
+    from mcpearl.server.serving.wires import Http
 
 logger = logging.getLogger("mcpearl.server")
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -36,17 +35,27 @@ def run(server: "Server", /, *wires: str | ServableWire, **options: Any) -> None
     _complete_descriptors()
     try:
         found = chosen(wires, options)
-        first = found[0]
-        if len(found) == 1 and isinstance(first, Http) and first.workers > 1:
+        http = _in_workers(found)
+        if http is not None:
             from mcpearl.server.serving.workers import run_workers
 
             with speaking(server.log):
-                run_workers(server, first, run)
+                run_workers(server, http, run)
         else:
             with _forked_ahead(server):
                 _run_loop(serve(server, *found))
     except (Unusable, CannotListen) as error:
         raise SystemExit(f"{server.name}: {error}") from None
+
+
+def _in_workers(wires: list[ServableWire]) -> "Http | None":
+    """Return the one wire if it is HTTP with several workers."""
+    if len(wires) > 1 or isinstance(wires[0], Stdio):
+        return None
+    from mcpearl.server.serving.wires import Http
+
+    (wire,) = wires
+    return wire if isinstance(wire, Http) and wire.workers > 1 else None
 
 
 @contextmanager
@@ -117,7 +126,7 @@ async def serve(server: "Server", /, *wires: str | ServableWire, **options: Any)
     found = chosen(wires, options)
     on_stdio = [isinstance(wire, Stdio) for wire in found]
     spoken = speaking(server.log, sessions=not all(on_stdio), prints=not any(on_stdio))
-    with spoken, dumping(server), stop_signals() as stop:
+    with spoken, _dumping(server), stop_signals() as stop:
         async with _opened(server, found) as (name, _):
             with _under_systemd():
                 await _first(stop.wait(), server.parts.root.until_gone(name))
@@ -126,8 +135,37 @@ async def serve(server: "Server", /, *wires: str | ServableWire, **options: Any)
 
 
 @contextmanager
+def _dumping(server: "Server") -> Iterator[None]:
+    """Write out what the server is doing on each SIGUSR2, where signals can be handled."""
+    number = getattr(signal, "SIGUSR2", None)
+    loop = asyncio.get_running_loop()
+    try:
+        if number is None or signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
+            raise ValueError("the application has a use for it")
+        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(_dump, server))
+    except ValueError:  # not the main thread, or taken
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _dump(server: "Server") -> None:
+    from mcpearl.server.serving.dump import dump  # loaded only when it is needed
+
+    dump(server)
+
+
+@contextmanager
 def _under_systemd() -> Iterator[None]:
     """Tell systemd that the server is ready, that it lives, and that it stops."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        yield
+        return
+    from mcpearl.net import systemd
+
     watchdog = systemd.SystemdWatchdog()
     systemd.notify("READY=1")
     watchdog.start()

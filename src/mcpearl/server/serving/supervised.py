@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.runtime.tree import Node
-from mcpearl.server.serving.wires import Listener, ServableWire, Stdio
+from mcpearl.server.serving.wire import Listener, ServableWire, Stdio
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

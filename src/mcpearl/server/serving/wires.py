@@ -1,17 +1,16 @@
-"""The wires a server can be served on. A wire is a kind of transport with its options, as a record.
+"""The wires with addresses. A wire is a kind of transport with its options, as a record.
 
 The behaviour of a wire is in its listener, which is loaded when the wire is used.
 """
 
-import sys
 from collections.abc import Collection
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct
 
 from mcpearl.runtime.arguments import Unusable
-from mcpearl.runtime.tree import Node
+from mcpearl.server.serving.wire import Listener, Stdio
 from mcpearl.transports.http_server.settings import EndpointSettings, check_allowed
 
 if TYPE_CHECKING:
@@ -19,70 +18,6 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
 else:
     Auth = Server = Any  # loaded where they are made, not where they are named
-
-
-class Listener(Protocol):
-    """One wire being served. It is started once, and drained if it was started."""
-
-    @property
-    def address(self) -> str | None:
-        """The address a client connects to, once it is started; None if there is none."""
-        ...
-
-    def describe(self) -> str | None:
-        """Return one line that says where the server is; None if another process logs it."""
-        ...
-
-    def nodes(self) -> tuple[Node, ...]:
-        """Return the parts of the wire, for the tree of the server."""
-        ...
-
-    async def start(self) -> None:
-        """Begin to accept clients; raises if that is not possible."""
-        ...
-
-    async def ended(self) -> None:
-        """Wait until the wire ends by itself; most never do."""
-        ...
-
-    def stop_accepting(self) -> None:
-        """Stop accepting clients."""
-        ...
-
-    async def drain(self, grace: float) -> None:
-        """Let calls finish within `grace` seconds, cancel the rest, and release everything."""
-        ...
-
-
-class ServableWire(Protocol):
-    """What `Server.run` and `Server.serve` take beside names of wires."""
-
-    @property
-    def drain_delay(self) -> float:
-        """Seconds between a signal to stop and the end of the wire."""
-        return 0.0
-
-    def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire.
-
-        Args:
-            server: The server to be served.
-        """
-        ...
-
-
-class Stdio(Struct, frozen=True, kw_only=True):
-    """The process's own standard input and output. Its end is the end of the server."""
-
-    drain_delay: ClassVar[float] = 0.0
-
-    def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire.
-
-        Args:
-            server: The server to be served.
-        """
-        return _StdioListener(server)
 
 
 class ConsoleOptions(Struct, frozen=True, kw_only=True):
@@ -301,40 +236,10 @@ def check_port(port: object) -> None:
         raise Unusable(f"`port` must be a number from 0 to 65535, not {port!r}")
 
 
-class _StdioListener:
-    address = None
-
-    def __init__(self, server: "Server") -> None:
-        self._server = server
-        self._by_hand = False  # started in a terminal
-
-    def describe(self) -> str:
-        if not self._by_hand:
-            return "serves on stdio"
-        return (
-            "reads MCP messages from this terminal, one JSON object per line, until Ctrl-D. Usually a "
-            f"client starts it: Client({sys.argv[0]!r}). For clients elsewhere: app.run('http')"
-        )
-
-    def nodes(self) -> tuple[Node, ...]:
-        return ()
-
-    async def start(self) -> None:
-        self._by_hand = sys.stdin is not None and sys.stdin.isatty()
-        from mcpearl.transports.stdio import StdioTransport
-
-        self._transport = StdioTransport(self._server.core.limits)
-        self._connection = await self._server.connect(self._transport)
-
-    async def ended(self) -> None:
-        await self._connection.wait_closed()
-
-    def stop_accepting(self) -> None:
-        pass
-
-    async def drain(self, grace: float) -> None:
-        try:
-            await self._connection.drain(grace)
-            await self._connection.wait_closed()
-        finally:
-            await self._transport.close()
+BY_NAME: dict[str, type[Any]] = {
+    "stdio": Stdio,
+    "http": Http,
+    "tcp": Tcp,
+    "unix": Unix,
+    "ws": WebSocket,
+}

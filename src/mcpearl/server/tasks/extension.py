@@ -27,6 +27,7 @@ from mcpearl.stores.memory_tasks import MemoryTaskStore
 from mcpearl.stores.tasks import TaskRecord
 from mcpearl.types.base import PaginatedRequestParams, Result, to_builtins
 from mcpearl.types.capabilities import (
+    TASKS_EXTENSION,
     ServerCapabilities,
     TaskRequestsCapability,
     TasksCapability,
@@ -35,7 +36,6 @@ from mcpearl.types.capabilities import (
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject
 from mcpearl.types.methods import REQUESTS
 from mcpearl.types.tasks import (
-    TASKS_EXTENSION,
     ListTasksResult,
     TaskRequestParams,
     UpdateTaskRequestParams,

@@ -12,7 +12,7 @@ from mcpearl.server.subscriptions import Announcement, Subscriber
 from mcpearl.server.tasks.journal import owner_of
 from mcpearl.server.tasks.views import notice
 from mcpearl.stores.sessions import Identity
-from mcpearl.types.tasks import TASKS_EXTENSION
+from mcpearl.types.capabilities import TASKS_EXTENSION
 
 if TYPE_CHECKING:
     from mcpearl.server.tasks.engine import TaskEngine

@@ -216,8 +216,8 @@ MOST_TIMES = 3 * 512
 class FastObserver(Observer):
     """An observer of this project that gets answers directly, for speed: it sees every call."""
 
-    times: Times
-    """It is extended by calls of tools that succeeded, if only their time was noted.
+    times: Times | None = None
+    """It is extended by calls of tools that succeeded, if only their time was noted. None: all are told.
 
     `answered` is not called for them. When a connection has read something, and the list is longer than
     `MOST_TIMES`, `add_up` is called.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
+from mcpearl.runtime.observer import MOST_TIMES
 from mcpearl.server.extensions import method
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
 from mcpearl.telemetry.prometheus import METRICS, render
@@ -426,3 +427,57 @@ async def test_a_method_that_answers_as_a_tool_does_is_counted_as_itself(version
     counts = {labels: n for (name, labels), n in samples.items() if name == f"{OPERATION}_count"}
     others = [n for labels, n in counts.items() if "gen_ai_tool_name" not in dict(labels)]
     assert 2 in others
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_reader_in_between_sees_every_call_that_has_ended(version: str) -> None:
+    metrics = Metrics()
+    app = make_app(observer=metrics, telemetry=False)
+
+    @app.tool
+    async def other() -> int:
+        return 1
+
+    async with wire(app, version) as client:
+        sizes = []
+        for number in range(1, 6):
+            for name in ("work", "other"):
+                answer = await client.call(name, {})
+                assert "error" not in answer
+            assert metrics.times, "calls are noted, and added up later"
+            calls = metrics.snapshot().calls
+            for name in ("work", "other"):
+                seconds, size, *buckets = calls["tools/call", name, ""]
+                assert sum(buckets) == number
+                assert seconds > 0
+            sizes.append(size)
+            assert not metrics.times
+        assert sizes == [size * sizes[0] for size in range(1, 6)]
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_times_that_wait_to_be_added_up_are_bounded(version: str) -> None:
+    metrics = Metrics()
+    app = make_app(observer=metrics, telemetry=False)
+    longest = 0
+    async with wire(app, version) as client:
+        for _ in range(MOST_TIMES):
+            await client.call("work", {})
+            longest = max(longest, len(metrics.times))
+    # Each call has three entries. Nothing has read the numbers.
+    assert MOST_TIMES - 3 <= longest <= MOST_TIMES + 3
+    assert sum(metrics.snapshot().calls["tools/call", "work", ""][2:]) == MOST_TIMES
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+def test_times_fall_into_the_same_buckets_one_by_one_and_together(names: tuple[str, ...]) -> None:
+    alone, together = Metrics(), Metrics()
+    for seconds in [*BOUNDS, 0.001, 0.011, 400.0, 0.0]:
+        for name in names:
+            alone.times.extend((name, seconds, 7))
+            alone.add_up()
+            together.times.extend((name, seconds, 7))
+    assert together.snapshot().calls == alone.snapshot().calls
+    for name in names:
+        buckets = together.snapshot().calls["tools/call", name, ""][2:]
+        assert buckets == [3, 2, *[1] * (len(BOUNDS) - 2), 1]

@@ -168,12 +168,13 @@ class ReceiptLog:
         leaves: list[bytes] = []
         parts: list[bytes] = []
         leaf, hexadecimal = _leaf, hexlify
+        add_leaf, add_part = leaves.append, parts.append
         for line in lines:
             state = leaf()
             state.update(previous + line)
             previous = state.digest()
-            leaves.append(previous)
-            parts += (hexadecimal(previous), b" ", line)
+            add_leaf(previous)
+            add_part(hexadecimal(previous) + b" " + line)
         data = b"".join(parts)
         self._write(data)
         self._tree.extend(leaves)

@@ -126,16 +126,35 @@ class Formatter:
         self._run = f"{run}-"
         self._digest = Salts(secret, run).digest
 
-    def lines(self, entries: list[Any]) -> list[bytes]:
-        """Return the records of entries, one line each."""
+    def lines(self, entries: list[Any], encoded: bytes) -> list[bytes]:
+        """Return the records of entries, one line each.
+
+        Args:
+            entries: The entries.
+            encoded: The same in the form they were received in. It is searched once for what tells of
+                tasks and failures, which is faster than searching each result.
+        """
         records: list[Any] = []
+        add, run, digest = records.append, self._run, self._digest
+        plain = not _is_marked(encoded)
         for entry in entries:
             if type(entry) is dict:
-                records.append(entry)
+                add(entry)
             elif len(entry) == 5:
-                records.append(self._end(*entry))
+                number, at, took, outcome, answer = entry
+                found = task = ""
+                if type(answer) is list:  # large ones were digested on the event loop
+                    found, task = answer
+                else:
+                    if outcome is None:
+                        outcome, answer = split(answer)
+                    if outcome == "result" and not plain:
+                        outcome, task = about_result(answer)
+                    found = digest(number, 1, answer) if answer else ""
+                took = int(took * 1e6) / 1e6
+                add(EndRecord(f"{run}{number}", at, took, outcome, found or UNSET, task or UNSET))
             else:
-                records.append(self._begin(*entry))
+                add(self._begin(*entry))
         return encode_lines(records).splitlines(keepends=True)
 
     def _begin(
@@ -148,18 +167,18 @@ class Formatter:
         params: bytes | list[Any],
         principal: list[Any] | None,
     ) -> BeginRecord:
-        digest = ""
-        if type(params) is list:  # large ones were digested on the event loop
+        if type(params) is list:
             digest, name, task, trace = params
         else:
             name, task, trace = about_call(params)  # type: ignore[arg-type]
+            digest = self._digest(number, 0, params)  # type: ignore[arg-type]
         record = BeginRecord(
             f"{self._run}{number}",
             at,
             method,
             version,
             id if type(id) is int else str(id)[:LONGEST_NAME],
-            digest or self._digest(number, 0, params),  # type: ignore[arg-type]
+            digest,
             name or UNSET,
             task or UNSET,
             trace or UNSET,
@@ -170,26 +189,6 @@ class Formatter:
             record.client = _short(client) or UNSET
             record.issuer = _short(issuer) or UNSET
         return record
-
-    def _end(
-        self, number: int, at: float, duration: float, outcome: str | None, answer: Any
-    ) -> EndRecord:
-        digest = task = ""
-        if type(answer) is list:
-            digest, task = answer
-        else:
-            if outcome is None:
-                outcome, answer = split(answer)
-            if outcome == "result":
-                outcome, task = about_result(answer)
-        return EndRecord(
-            f"{self._run}{number}",
-            at,
-            int(duration * 1e6) / 1e6,
-            outcome,  # type: ignore[arg-type]
-            digest or (self._digest(number, 1, answer) if answer else UNSET),
-            task or UNSET,
-        )
 
 
 def split(message: bytes) -> tuple[str, bytes]:
@@ -225,13 +224,14 @@ def _trace_id(parent: str) -> str:
     return found if len(found) == 32 and _HEXADECIMAL.issuperset(found) else ""
 
 
+def _is_marked(data: bytes) -> bool:
+    """Whether data may contain a result that says more of its call than that it succeeded."""
+    return b'isError":true' in data or b'taskId"' in data or b'input_required"' in data
+
+
 def about_result(result: bytes) -> tuple[str, str]:
     """Return the outcome of a call with this result, and the task that the call became, if any."""
-    if (
-        b'isError":true' not in result
-        and b'taskId"' not in result
-        and b'input_required"' not in result
-    ):
+    if not _is_marked(result):
         return "result", ""
     try:
         read = _read_result(result)

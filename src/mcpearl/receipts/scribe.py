@@ -54,13 +54,17 @@ class Frames:
 
     def feed(self, data: bytes) -> list[Any]:
         """Return the messages that are complete now."""
+        return [_decode(body) for body in self.bodies(data)]
+
+    def bodies(self, data: bytes) -> list[bytes]:
+        """Return the messages that are complete now, in their encoded form."""
         self._data += data
         held, start, messages = self._data, 0, []
         while len(held) - start >= 4:
             end = start + 4 + int.from_bytes(held[start : start + 4], "big")
             if end > len(held):
                 break
-            messages.append(_decode(memoryview(held)[start + 4 : end].tobytes()))
+            messages.append(memoryview(held)[start + 4 : end].tobytes())
             start = end
         del held[:start]
         return messages
@@ -96,13 +100,13 @@ class Scribe:
 
     def work(self) -> None:
         """Write until the input ends."""
-        messages: list[Any] = []
+        messages: list[bytes] = []
         while not messages:
             data = self._receive()
             if not data:
                 return
-            messages = self._frames.feed(data)
-        if self._open(msgspec.convert(messages[0], Setup)):
+            messages = self._frames.bodies(data)
+        if self._open(msgspec.msgpack.decode(messages[0], type=Setup)):
             self._take(messages[1:])
             self._write_until_the_end()
 
@@ -147,7 +151,7 @@ class Scribe:
                 data = self._receive()
                 if not data:
                     break
-                self._take(self._frames.feed(data))
+                self._take(self._frames.bodies(data))
             self._write()
             if time.monotonic() >= self._next_head:
                 self._sign()
@@ -162,12 +166,13 @@ class Scribe:
         self._write()
         self._sign()
 
-    def _take(self, messages: list[Any]) -> None:
+    def _take(self, messages: list[bytes]) -> None:
         for message in messages:
-            if message is None:
+            entries = _decode(message)
+            if entries is None:
                 self._stopped = True
             else:
-                self._lines += self._formatter.lines(message)
+                self._lines += self._formatter.lines(entries, message)
                 self._batches += 1
 
     def _patience(self) -> float | None:

@@ -204,8 +204,28 @@ class Observer:
         """
 
 
+Times = list[Any]
+"""Of calls of tools that succeeded, in a row: name of the tool, seconds, bytes of the answer.
+
+Tuples would start the collector of garbage, which looks at all objects that refer to others.
+"""
+MOST_TIMES = 3 * 512
+"""Entries of `FastObserver.times` from which on they are added up. Calls in flight may come on top."""
+
+
 class FastObserver(Observer):
     """An observer of this project that gets answers directly, for speed: it sees every call."""
+
+    times: Times | None = None
+    """It is extended by calls of tools that succeeded, if only their time was noted. None: all are told.
+
+    `answered` is not called for them. When a connection has read something, and the list is longer than
+    `MOST_TIMES`, `add_up` is called.
+    """
+
+    def add_up(self) -> None:
+        """Count the calls in `times`, and remove them. It must not raise."""
+        raise NotImplementedError
 
     tell_followed: Callable[[Any, Any, int], None]
     """`answered` passes a call on to this if another observer follows it; its `noted` is then a list."""

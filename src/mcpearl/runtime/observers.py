@@ -20,6 +20,7 @@ from mcpearl.runtime.observer import (
     Outcome,
     SamplingObserver,
     Stretch,
+    Times,
     outcome_of,
 )
 from mcpearl.types.base import decode
@@ -180,6 +181,16 @@ class Guarded:
         own = self._observer
         return own.answered if isinstance(own, FastObserver) else self._tell_answer
 
+    @property
+    def times(self) -> Times | None:
+        """Where the times of calls of tools that succeeded may be noted instead of calling `answered`."""
+        own = self._observer
+        return own.times if isinstance(own, FastObserver) else None
+
+    def add_up(self) -> None:
+        """Have the observer count the calls in `times`."""
+        self._observer.add_up()
+
     def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
         """Report that a call was answered, if it ran and this is the first answer."""
         noted = call.noted
@@ -243,6 +254,11 @@ class Several(Guarded):
     def answered(self) -> Callable[[Any, Any, int], None]:
         """The function that tells each that a call was answered."""
         return self._tell_answer
+
+    @property
+    def times(self) -> Times | None:
+        """None: each is told of every call."""
+        return None
 
     def started(self, counters: Counters) -> None:
         """Tell each that a server was created."""
@@ -387,6 +403,16 @@ class Sampled(Several):
                 tell_other(call, answer, size)
 
         return answered
+
+    @property
+    def times(self) -> Times | None:
+        """Where the times of calls that are not followed may be noted, if the other one has a list."""
+        return None if self._other is None else self._other.times
+
+    def add_up(self) -> None:
+        """Have the other one count the calls in `times`."""
+        if self._other is not None:
+            self._other.add_up()
 
     def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return `dispatch` unchanged: the code that runs calls prepares their tasks."""

@@ -25,6 +25,7 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, spawn
+from mcpearl.runtime.observer import MOST_TIMES
 from mcpearl.runtime.observers import Sampled
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
@@ -72,6 +73,7 @@ class Calls:
         "_stretch",
         "corked",
         "passing",
+        "times",
         "watched",
     )
 
@@ -97,6 +99,8 @@ class Calls:
         self._minded = observer is not None  # there is work to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
+        # Where the times of most calls are noted, if the observer adds them up later.
+        self.times = None if observer is None else observer.times
         self._recorder = recorder = core.recorder
         if recorder is not None:
             end.watch_answers(recorder.commit_answer if recorder.durable else recorder.answered)
@@ -118,6 +122,12 @@ class Calls:
 
     start_read = start
     """Like `start`, for one of several calls that were read together, followed by `end_passing`."""
+
+    def add_up(self) -> None:
+        """Have the observer add up the times of calls if there are many. Called for every read."""
+        times = self.times
+        if times is not None and len(times) >= MOST_TIMES and self._observer is not None:
+            self._observer.add_up()
 
     def end_passing(self) -> None:
         """Take the mark from the context, if calls that are not followed were started in it."""
@@ -249,16 +259,24 @@ class Calls:
         except Exception as error:
             # A result that cannot be encoded costs only this call.
             message = self._no_form(call, error)
+        size = 0
         if message is not None:
-            if len(message) > self._largest and call.batch is None:
-                message = codec.encode_error(call.id, self._too_large(len(message)))
+            size = len(message)
+            if size > self._largest and call.batch is None:
+                message = codec.encode_error(call.id, self._too_large(size))
+                size = len(message)
             call.outlet.finish(message)
             if not self.corked and not end.in_flight:
                 self._flush()
         if self.watched:
             self._ended()
-        size = 0 if message is None else len(message)
         if self._answered is not None:
+            if type(answer) is EncodedToolResult and size and self.times is not None:
+                try:
+                    self.times.extend((call.params.name, clock.monotonic() - call.noted, size))
+                    return size
+                except (TypeError, AttributeError):
+                    pass  # more than the time was noted, or it is not the answer to `tools/call`
             self._answered(call, answer, size)
         return size
 

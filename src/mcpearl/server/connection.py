@@ -149,6 +149,8 @@ class ServerConnection(CallEnd):
             if calls.passing:
                 calls.end_passing()
             self.transport.flush()
+            if calls.times:
+                calls.add_up()
 
     def _receive_large(self, message: bytes) -> Event:
         """Take a message that the budget counts while it is worked on."""

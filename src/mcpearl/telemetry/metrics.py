@@ -1,19 +1,18 @@
-"""Counters of one process, kept by an observer: a call costs one lookup and three additions.
+"""Counters of one process, kept by an observer: a call costs an entry in a list.
 
-`Metrics` counts while calls run; `snapshot` copies the numbers for what shows them: `prometheus`
-renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
-open, is read from the server when a snapshot is made.
+`Metrics` adds such entries up when there are many, or something reads the numbers; `snapshot` copies the
+numbers for what shows them: `prometheus` renders them as text, `shared` passes them between workers. What
+needs no counting, such as how much is open, is read from the server when a snapshot is made.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, get_args
 
 from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import (
     AnsweredMessage,
@@ -21,6 +20,7 @@ from mcpearl.runtime.observer import (
     Counters,
     FastObserver,
     Outcome,
+    Times,
     outcome_of,
 )
 from mcpearl.types.jsonrpc import ERROR_CODES
@@ -62,14 +62,24 @@ class Series:
         """Add an observation."""
         self.seconds += seconds
         self.size += size
-        if seconds <= SHORT:
-            self.short += 1
-        else:
-            self.sort(seconds)
+        self._sort((seconds,))
 
-    def sort(self, seconds: float) -> None:
-        """Put an observation into one of the later buckets."""
-        self._longer[bisect_left(BOUNDS, seconds) - 1] += 1
+    def add_all(self, each: list[float], size: int) -> None:
+        """Add observations, and the bytes of all of them."""
+        self.seconds = sum(each, self.seconds)
+        self.size += size
+        if max(each) <= SHORT:  # as most are
+            self.short += len(each)
+        else:
+            self._sort(each)
+
+    def _sort(self, each: Iterable[float]) -> None:
+        """Put observations into their buckets."""
+        for seconds in each:
+            if seconds <= SHORT:
+                self.short += 1
+            else:
+                self._longer[bisect_left(BOUNDS, seconds) - 1] += 1
 
     @property
     def numbers(self) -> Numbers:
@@ -135,7 +145,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Series] = {}  # of tools that had a result
+        self.times: Times = []  # not added up yet
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         # They are 0 from the start: Prometheus does not see the first event of a series that begins at 1.
@@ -176,21 +186,6 @@ class Metrics(FastObserver):
 
         With a size of 0 the call did not run, was counted before, or its batch is not complete.
         """
-        if size and type(answer) is EncodedToolResult and call.method == "tools/call":
-            # Most calls are such: a tool that was counted before has succeeded.
-            try:
-                series = self._tools[call.params.name]
-                took = clock.monotonic() - call.noted
-            except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
-                pass
-            else:
-                series.seconds += took
-                series.size += size
-                if took <= SHORT:
-                    series.short += 1
-                else:
-                    series.sort(took)
-                return
         noted = call.noted
         if noted.__class__ is list:
             self.tell_followed(call, answer, size)
@@ -211,12 +206,29 @@ class Metrics(FastObserver):
         series = self._calls.get((method, name, error))
         if series is None:
             series = self._admit(method, name, error, outcome)
-        if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series
         return series
+
+    def add_up(self) -> None:
+        """Count the calls that were noted in `times`."""
+        times = self.times[:]
+        if not times:
+            return
+        del self.times[: len(times)]
+        names, seconds, sizes = times[0::3], times[1::3], times[2::3]
+        if len(set(names)) == 1:
+            self._series_of_tool(names[0]).add_all(seconds, sum(sizes))
+            return
+        for name, took, size in zip(names, seconds, sizes, strict=True):
+            self._series_of_tool(name).add(took, size)
+
+    def _series_of_tool(self, name: str) -> Series:
+        """Return the series of a tool that succeeded."""
+        series = self._calls.get(("tools/call", name, ""))
+        return self._admit("tools/call", name, "", "result") if series is None else series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
         """Return the series of a combination that is seen for the first time, or the one of others."""
+        self.add_up()  # names of tools that succeeded are known, and their series count
         if name and not self._is_known(method, name, outcome):
             name = OTHER
         key = (method, name, error)
@@ -284,10 +296,12 @@ class Metrics(FastObserver):
     @property
     def series(self) -> int:
         """How many combinations of method, name and type of error are counted apart."""
+        self.add_up()
         return len(self._calls)
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the numbers of this process, with those of the processes before it."""
+        self.add_up()
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }

@@ -9,12 +9,14 @@ not wait for the end of the iteration.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mcpearl.net.http_server.http1_request import Http1Request
     from mcpearl.runtime.congestion import Congestion
 
+_data = itemgetter(1)  # of a write
 _AT_ONCE = 64  # requests served before the loop looks for other work
 
 
@@ -24,7 +26,7 @@ class IterationBatch:
     in_turns = False
     """Whether a request that waited behind another of its connection must be added here, too."""
 
-    __slots__ = ("_requests", "_writes", "collecting", "put")
+    __slots__ = ("_requests", "_writes", "collecting", "put", "written")
 
     def __init__(self) -> None:
         self.collecting = False  # while requests are served: their writes are `put` here
@@ -32,6 +34,8 @@ class IterationBatch:
         self._writes: list[tuple[asyncio.Transport, bytes]] = []
         self.put = self._writes.append
         """Write later, in order. Only while `collecting`."""
+        self.written = 0
+        """Bytes that were put and written."""
 
     def add(self, request: "Http1Request", loop: asyncio.AbstractEventLoop) -> None:
         """Serve a request together with the others of this iteration."""
@@ -43,8 +47,11 @@ class IterationBatch:
         """Write what was put so far."""
         writes = self._writes[:]
         self._writes.clear()
+        self.written += sum(map(len, map(_data, writes)))
         for transport, data in writes:
-            if not transport.is_closing():
+            if transport.is_closing():
+                self.written -= len(data)
+            else:
                 transport.write(data)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:

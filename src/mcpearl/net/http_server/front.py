@@ -72,8 +72,8 @@ class HttpFront:
         self.request_type = request_type
         self.received = 0
         """Bytes that were read, if they are counted."""
-        self.sent = 0
-        """Bytes that were written, if they are counted."""
+        self.sent_alone = 0
+        """Bytes that were written apart from other responses, if they are counted."""
         self._connection_type: type[HttpServerConnection] = HttpServerConnection
         if counted:
             from mcpearl.net.http_server.counting import CountedConnection
@@ -87,6 +87,11 @@ class HttpFront:
         self.tasks: set[asyncio.Task[None]] = set()  # requests that had to wait for something
         self.heads: dict[bytes, Head] = {}  # seen before, by their bytes
         self._emptied: asyncio.Event | None = None  # set when the last connection leaves
+
+    @property
+    def sent(self) -> int:
+        """Bytes that were written, if they are counted."""
+        return self.sent_alone + self.batch.written
 
     @property
     def is_draining(self) -> bool:

@@ -227,7 +227,7 @@ class Http1Request:
             put = batch.put
             put((connection.transport, whole))
         else:
-            connection.transport.write(whole)
+            connection.write(whole)
         self.complete = True
         if self._news is not None:
             self._news.set()

@@ -1,8 +1,14 @@
 """Starting work, at once."""
 
 import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any
 
-from mcpearl.runtime.eager import spawn
+import pytest
+
+from mcpearl.runtime.eager import nothing, run_through, spawn
 
 
 async def test_work_is_begun_and_finished() -> None:
@@ -67,3 +73,88 @@ async def test_a_timeout_of_the_first_step_ends_the_work() -> None:
     task = spawn(asyncio.get_running_loop(), work())
     await asyncio.wait([task])
     assert isinstance(task.exception(), TimeoutError)
+
+
+# Work that is expected not to wait
+
+VALUE: ContextVar[str] = ContextVar("VALUE", default="outside")
+
+
+def through(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    loop = asyncio.get_running_loop()
+    return run_through(loop, work, spawn(loop, nothing()))
+
+
+async def test_work_that_does_not_wait_has_no_task() -> None:
+    seen: list[Any] = []
+
+    async def work() -> None:
+        seen.append(asyncio.current_task())
+        VALUE.set("inside")
+
+    this = asyncio.current_task()
+    assert through(work()) is None
+    assert seen[0] is not this
+    assert seen[0].done()
+    assert asyncio.current_task() is this
+    assert VALUE.get() == "outside"
+
+
+async def test_work_that_waits_after_all_continues_in_a_task() -> None:
+    seen: list[Any] = []
+    go = asyncio.Event()
+
+    async def work() -> None:
+        VALUE.set("inside")
+        await go.wait()
+        await asyncio.sleep(0)
+        seen.extend((VALUE.get(), asyncio.current_task()))
+
+    task = through(work())
+    assert task is not None
+    assert not seen
+    go.set()
+    await task
+    assert seen == ["inside", task]
+
+
+async def test_work_that_waits_after_all_can_be_cancelled() -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # its cleaning up may wait as well
+            seen.append("cleaned up")
+            raise
+
+    task = through(work())
+    assert task is not None
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert seen == ["cleaned up"]
+
+
+async def test_work_that_survives_a_cancellation_ends_by_itself() -> None:
+    async def work() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    task = through(work())
+    assert task is not None
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+async def test_errors_of_work_without_a_task_are_raised() -> None:
+    async def work() -> None:
+        raise ValueError("no bread")
+
+    this = asyncio.current_task()
+    with pytest.raises(ValueError, match="no bread"):
+        through(work())
+    assert asyncio.current_task() is this

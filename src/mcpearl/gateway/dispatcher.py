@@ -1,6 +1,6 @@
 """Answers the calls for an upstream: lists from what is kept, everything else by forwarding."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.gateway.tenants import owner_of
@@ -59,6 +59,7 @@ class UpstreamDispatcher:
     """
 
     scoped = False
+    at_once: Set[str] = frozenset()
 
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream

@@ -7,8 +7,10 @@ an ordinary one in every other way, so `asyncio.timeout`, task groups and anyio 
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
-from contextvars import Context
+import types
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from typing import Any
 
 Work = Coroutine[Any, Any, None]
@@ -22,11 +24,7 @@ if sys.version_info >= (3, 12):
     current_task = asyncio.current_task
 
 else:
-    from asyncio.tasks import (  # type: ignore[attr-defined]
-        _current_tasks,
-        _enter_task,
-        _leave_task,
-    )
+    from asyncio.tasks import _current_tasks  # type: ignore[attr-defined]
 
     current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None]
     current_task = _current_tasks.get  # what `asyncio.current_task` does after some checks
@@ -60,3 +58,54 @@ else:
             if current is not None:
                 _enter_task(loop, current)
         return task
+
+
+async def nothing() -> None:
+    """Do nothing. A task that was spawned with it has ended."""
+
+
+def run_through(
+    loop: asyncio.AbstractEventLoop, work: Work, stand_in: "asyncio.Task[None]"
+) -> asyncio.Task[None] | None:
+    """Run work that is expected to end without waiting, in a context of its own but without a task.
+
+    A task costs a sixth of a short call. Work that waits after all continues in a task.
+
+    Args:
+        loop: The running loop.
+        work: What is run.
+        stand_in: A task that has ended: the current one, for code that asks.
+
+    Returns:
+        The task that continues the work; None if it has ended.
+    """
+    context = copy_context()
+    current = current_task(loop)
+    if current is not None:
+        _leave_task(loop, current)
+    _enter_task(loop, stand_in)
+    try:
+        awaited = context.run(work.send, None)
+    except StopIteration:
+        return None
+    finally:
+        _leave_task(loop, stand_in)
+        if current is not None:
+            _enter_task(loop, current)
+    return loop.create_task(_continued(work, awaited), context=context)
+
+
+@types.coroutine
+def _continued(work: Work, awaited: Any) -> Generator[Any, None, None]:
+    """Continue work that has yielded what it waits for."""
+    while True:
+        try:
+            yield awaited
+        except BaseException as error:
+            try:
+                awaited = work.throw(error)
+            except StopIteration:
+                return
+        else:
+            yield from work
+            return

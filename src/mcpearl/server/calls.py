@@ -24,7 +24,7 @@ from mcpearl.protocol.events import (
 )
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
-from mcpearl.runtime.eager import current_task, spawn
+from mcpearl.runtime.eager import current_task, nothing, run_through, spawn
 from mcpearl.runtime.observer import MOST_TIMES
 from mcpearl.runtime.observers import Sampled
 from mcpearl.schema.errors import OutputError
@@ -70,6 +70,7 @@ class Calls:
         "_peer",
         "_recorder",
         "_resume",
+        "_stand_in",
         "_stretch",
         "corked",
         "passing",
@@ -93,6 +94,7 @@ class Calls:
         self._ended = ended or _nothing
         self._flush = flush or _nothing
         self._loop = peer.loop
+        self._stand_in: asyncio.Task[None] | None = None  # while a call runs without a task
         self._largest = core.limits.max_outgoing
         self._closing = False  # calls that arrive now are refused
         self._observer = observer = core.observer
@@ -118,7 +120,25 @@ class Calls:
                 self.answer(call, _shutting_down())
                 return
             call.noted = self._note(call) if self._note is not None else clock.monotonic()
-        call.work = spawn(self._loop, (run or self.run)(call))
+        self._begin(call, run)
+
+    def _begin(self, call: Call, run: Run | None) -> None:
+        """Run a call up to its first wait; one that may wait, in a task of its own."""
+        if run is not None:
+            call.work = spawn(self._loop, run(call))
+            return
+        params = call.params
+        if (
+            call.method != "tools/call"
+            or params.name not in self._core.at_once
+            or params.task is not None
+        ):
+            call.work = spawn(self._loop, self.run(call))
+            return
+        stand_in = self._stand_in
+        if stand_in is None:
+            self._stand_in = stand_in = spawn(self._loop, nothing())
+        call.work = run_through(self._loop, self.run(call), stand_in)
 
     start_read = start
     """Like `start`, for one of several calls that were read together, followed by `end_passing`."""
@@ -359,11 +379,11 @@ class SampledCalls(Calls):
             # Most calls are such: they follow one that `_passes` has let through.
             self._stretch.left -= 1
             call.noted = clock.monotonic()
-            call.work = spawn(self._loop, (run or self.run)(call))
+            self._begin(call, run)
         elif self._passes(call):
             if not self.passing:
                 self.passing, self._passed = True, self._pass_by()
-            call.work = spawn(self._loop, (run or self.run)(call))
+            self._begin(call, run)
         else:
             self.end_passing()
             self.start(call, run)

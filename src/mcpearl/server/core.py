@@ -4,7 +4,7 @@ A connection knows this object and not the `Server`, so it can serve anything th
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -116,6 +116,8 @@ class ServerCore:
         self.limited: Dispatch = self.dispatch  # without the observer's part in front of it
         # Whether nothing reads results before they are sent, so that handlers may return encoded ones.
         self.takes_encoded = False
+        self.at_once: Set[str] = frozenset()
+        """The tools whose calls are run without a task of their own; see `Dispatcher.at_once`."""
         self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
@@ -197,10 +199,12 @@ class ServerCore:
         Args:
             dispatcher: Answers the calls.
             middleware: Runs around it.
-            around: Puts limits around both.
+            around: Puts limits around both; they do not wait.
             takes_encoded: Whether the dispatcher's tools may return encoded results.
         """
         self.takes_encoded = takes_encoded and not middleware
+        durable = self.recorder is not None and self.recorder.durable
+        self.at_once = frozenset() if middleware or durable else dispatcher.at_once
         self.dispatcher = dispatcher
         self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)

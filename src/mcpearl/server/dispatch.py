@@ -5,7 +5,7 @@ mounted server, an upstream of a gateway, a child process. The middleware around
 function when it changes.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from mcpearl.protocol.errors import McpError
@@ -75,6 +75,14 @@ class Dispatcher(Protocol):
         """The parameters that tools currently mirror into HTTP headers, by tool."""
         ...
 
+    @property
+    def at_once(self) -> Set[str]:
+        """The tools whose calls return without waiting. They are run without a task of their own.
+
+        Such a call that waits after all continues in a task; what it did before did not see that task.
+        """
+        ...
+
 
 def compile_chain(middleware: Sequence[Middleware], dispatch: Dispatch) -> Dispatch:
     """Put middleware around a dispatcher, the first one outermost."""
@@ -134,6 +142,11 @@ class HandlerDispatcher:
     def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
         """The parameters that tools mirror into HTTP headers, by tool."""
         return self._mirrored
+
+    @property
+    def at_once(self) -> Set[str]:
+        """The tools whose calls return without waiting."""
+        return self.handler.at_once
 
     def routes(self) -> Mapping[str, Route]:
         """Return no methods beyond the specification's."""

@@ -5,7 +5,7 @@ An extension is written outside of mcpearl and passed to `Server(extensions=[…
 extensions of a server in front of the dispatcher of its other calls.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -95,6 +95,9 @@ class ServerExtension(Extension):
     ...     async def read(self, params: RequestParams, ctx: Context) -> Result:
     ...         return Result(extra={"entries": self.entries})
     """
+
+    passes_at_once = False
+    """Whether what runs around tools waits for nothing while a tool runs as a call, and uses no task."""
 
     def call_tool(self, ctx: Context, call_next: Next) -> Answering:
         """Run around every `tools/call`. An extension that does not override it costs calls nothing.
@@ -249,6 +252,12 @@ class ExtendedDispatcher:
     def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
         """The parameters that tools mirror into HTTP headers, by tool."""
         return self._inner.mirrored
+
+    @property
+    def at_once(self) -> Set[str]:
+        """The tools whose calls return without waiting, if no extension could wait around them."""
+        around = [each for each in self._extensions if _runs_around_tools(type(each))]
+        return self._inner.at_once if all(each.passes_at_once for each in around) else frozenset()
 
 
 def _runs_around_tools(kind: type[ServerExtension]) -> bool:

@@ -6,7 +6,7 @@ overridden. The registry behind the decorators of `Server` is such a handler too
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from mcpearl import types
@@ -48,6 +48,8 @@ class Handler:
 
     mirrored: Mapping[str, Mapping[Path, str]] | None = None
     """The parameters that tools mirror into HTTP headers, by tool; None to find them with `tool`."""
+    at_once: Set[str] = frozenset()
+    """The tools whose calls return without waiting; see `Dispatcher.at_once`."""
     scoped = False
     """Whether anything here needs scopes; `scopes_of` is asked only then. Overriding it sets this."""
     tasked = False

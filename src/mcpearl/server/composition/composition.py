@@ -4,7 +4,7 @@ Tools and prompts of a part have joint names (`weather__forecast`). Resources ke
 parts have the same URI, that of the later part is written `name+uri`, a form every part accepts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -59,6 +59,7 @@ class Composition:
         self._announced: ServerCapabilities = own.capabilities()  # what is never withdrawn
         self.index = Index(catalog, self._mounts)
         self.mirrored: Mapping[str, Mapping[Path, str]] = _Mirrored(own, self.index)
+        self.at_once: Set[str] = frozenset()  # a part may have to start first
         self._answers = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,

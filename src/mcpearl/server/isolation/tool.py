@@ -59,6 +59,7 @@ class IsolatedTool(ToolEntry):
         **options: Any,
     ) -> None:
         super().__init__(function, IN_PLACE, timeout=None, **options)  # type: ignore[arg-type]
+        self.at_once = False
         self.patience = timeout
         self._isolation = isolation
         filled = bool(self._function.signature.filled)

@@ -38,6 +38,7 @@ class LimitedTool(ToolEntry):
         self.meter: Meter | None = None if rate is None else Meter(rate)
         self._key_of = key_of("principal" if rate is None else rate.by)
         self._bulkhead = None if concurrency is None else Bulkhead(concurrency, queue, name)
+        self.at_once = self.at_once and concurrency is None
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Call the tool, when its limits allow it."""

@@ -73,6 +73,7 @@ class Registry(Handler):
         self.tasked = False  # the server gets its extension with the first tool that can be a task
         self.tasks: dict[str, Tasks] = {}  # how tools run as tasks, of those that can
         self.mirrored: dict[str, dict[Path, str]] = {}
+        self.at_once: set[str] = set()
         self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # for notifications
 
     # Changes
@@ -86,6 +87,7 @@ class Registry(Handler):
         self.mirrored.pop(name, None)
         if entry.mirrored:
             self.mirrored[name] = entry.mirrored
+        (self.at_once.add if entry.at_once else self.at_once.discard)(name)
         self.tasks.pop(name, None)
         if entry.tasks is not None:
             self.tasks[name] = entry.tasks
@@ -147,6 +149,7 @@ class Registry(Handler):
     def remove_tool(self, name: str) -> bool:
         """Remove a tool. Return whether there was one."""
         self.mirrored.pop(name, None)
+        self.at_once.discard(name)
         self.tasks.pop(name, None)
         return self._removed("tools", self.tools.remove(name))
 

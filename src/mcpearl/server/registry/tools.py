@@ -57,6 +57,7 @@ class ToolEntry:
         "_output",
         "_plain",
         "_to_result",
+        "at_once",
         "definition",
         "mirrored",
         "scopes",
@@ -145,6 +146,9 @@ class ToolEntry:
             meta=meta,
         )
         self.mirrored = _mirrored(self.definition)
+        becomes_task = self.tasks is not None and self.tasks.after is None
+        self.at_once = self._function.at_once and timeout is None and not becomes_task
+        """Whether calls of the tool return without waiting; see `Dispatcher.at_once`."""
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Call the tool with raw arguments."""

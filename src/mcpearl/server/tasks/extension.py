@@ -58,6 +58,7 @@ class TasksExtension(ServerExtension):
     """
 
     identifier = TASKS_EXTENSION
+    passes_at_once = True
 
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()

@@ -108,7 +108,7 @@ def test_what_never_waits_is_known(function: Any, at_once: bool) -> None:
 
 def make(await_first: bool, **options: Any) -> Server:
     """Make a server whose tools wait, or the same without."""
-    app = Server("at once", **options)
+    app = Server("at once", telemetry=False, **options)
 
     def tool(function: Callable[..., Any]) -> None:
         @functools.wraps(function)
@@ -183,7 +183,7 @@ async def test_what_could_wait_around_a_tool_gives_it_a_task() -> None:
 
 @pytest.mark.parametrize("options", [{"timeout": 5}, {"concurrency": 2}, {"task": True}])
 async def test_a_tool_that_waits_for_something_else_has_a_task(options: dict[str, Any]) -> None:
-    app = Server("limited")
+    app = Server("limited", telemetry=False)
 
     @app.tool(**options)
     async def own_task() -> bool:
@@ -212,7 +212,7 @@ async def test_a_tool_that_takes_the_place_of_another_is_known_anew() -> None:
 
 
 async def test_a_tool_that_may_become_a_task_is_run_through() -> None:
-    app = Server("later")
+    app = Server("later", telemetry=False)
 
     @app.tool(task=Tasks(after=5))
     async def own_task() -> bool:

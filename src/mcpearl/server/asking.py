@@ -92,14 +92,7 @@ class Asking:
         params = types.ElicitRequestParams(
             message=message, mode="form", requested_schema=form.requested_schema
         )
-        result: types.ElicitResult = await self._ask(
-            "elicitation/create",
-            params,
-            types.ElicitRequest(params=params),
-            types.ElicitResult,
-            key,
-        )
-        return form.read(result)
+        return form.read(await self._elicit(params, key))
 
     async def elicit_url(
         self,
@@ -124,14 +117,17 @@ class Asking:
             url=url,
             elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
         )
-        result: types.ElicitResult = await self._ask(
-            "elicitation/create",
-            params,
-            types.ElicitRequest(params=params),
-            types.ElicitResult,
-            key,
-        )
+        result = await self._elicit(params, key)
         return Elicited(result.action, None)
+
+    async def _elicit(
+        self, params: types.ElicitRequestParams, key: str | None
+    ) -> types.ElicitResult:
+        question = types.ElicitRequest(params=params)
+        result: types.ElicitResult = await self._ask(
+            "elicitation/create", params, question, types.ElicitResult, key
+        )
+        return result
 
     async def sample(
         self,

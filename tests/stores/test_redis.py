@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +361,47 @@ class Process:
     async def __aexit__(self, *_: Any) -> None:
         await self.events.close()
         await self.bus.close()
+
+
+async def test_a_process_that_began_without_the_store_is_known_before_it_does_anything() -> None:
+    with running("redis") as redis:
+        async with Process(redis.url) as other:
+            redis.stop()
+            late = Process(redis.url)
+            await late.bus.start()
+            heard: list[bytes] = []
+            late.bus.receive("answers", heard.append)
+            redis.start()
+
+            async def asks() -> bool:
+                with suppress(StoreUnavailable):
+                    return bool(await late.link.send("SET", "question", "asked"))
+                return False
+
+            async def answers() -> bool:
+                with suppress(StoreUnavailable):
+                    await other.bus.pass_to(late.members.number, "answers", b"42")
+                    return True
+                return False
+
+            await eventually(asks)
+            await eventually(answers)
+            await eventually(lambda: heard == [b"42"])
+            assert await other.members.is_alive(late.members.number)
+            await late.bus.close()
+
+
+async def test_a_process_that_reached_the_store_again_does_not_judge_the_others_at_once() -> None:
+    address = fresh_address()
+    async with Process(address) as one, Process(address) as slow:
+        await one.members.report()
+        lapsed = await one.link.send("ZADD", one.members.key, 1, slow.members.number)
+        assert lapsed == 0
+        one.members.introduction()  # as if the store was away for all of them
+        await one.members.report()
+        assert await one.members.is_alive(slow.members.number)
+        await one.members.report()
+        assert not await one.link.send("ZSCORE", one.members.key, slow.members.number)
 
 
 async def test_the_last_words_of_a_dead_process_are_spoken_once() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
@@ -163,15 +162,16 @@ class RedisBus:
 
     async def start(self) -> None:
         """Join. Raises `StoreUnavailable` for a server that cannot be used."""
+        # Nothing that this process does is seen by others before they know it: a question, for
+        # example, whose answer has to find it.
+        self._link.introduction = self._members.introduction
         await self._link.start()
         self._writer = clock.token(9)
         self._inbox = self.inbox_of(self.number)
         self._recent = Recent(self._link, self.key, self._followers)
         tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
-        tail.also(self._inbox, self._received, self._own_topics.missed)
+        tail.also(self._inbox, self._received, self._own_topics.missed, whole=True)
         await tail.start()
-        with suppress(StoreUnavailable):
-            await self._members.report()  # from now on other processes can reach this one
 
     async def ended(self) -> None:
         """Wait forever: the bus does not fail when the server is away, but continues when it is back."""
@@ -215,6 +215,7 @@ class RedisBus:
             await asyncio.wait([self._sending])
         self._unsent.clear()
         await tail.close()
+        self._link.introduction = None
         try:
             await self._link.send("DEL", self._inbox)
         except StoreUnavailable:

@@ -11,7 +11,7 @@ those of a session have a tag of their own.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
@@ -68,6 +68,9 @@ class RedisLink:
         self._lost_at = -_STEADY  # when the watch last failed, in the loop's time
         self._loaded: set[str] = set()  # scripts the server knows
         self._denied = False  # the server was reached, but denied access
+        self.introduction: Callable[[], Command] | None = None
+        """Returns a command that is sent before all others, each time the server was reached anew."""
+        self._introduced = False
         self.checked = False
         self.sent = 0
         """Commands sent since the start."""
@@ -183,11 +186,18 @@ class RedisLink:
         self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()
     ) -> "asyncio.Future[Any]":
         """Run a script; the future has its reply, or `StoreUnavailable`."""
-        return self._enqueue(("EVALSHA", script.digest, len(keys), *keys, *arguments), script)
+        return self._enqueue(self.calling(script, keys, arguments))
+
+    def calling(
+        self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()
+    ) -> Command:
+        """Return the command that runs a script."""
+        _SCRIPTS[script.digest] = script
+        return ("EVALSHA", script.digest, len(keys), *keys, *arguments)
 
     def send(self, *command: Argument) -> "asyncio.Future[Any]":
         """Send a command; the future has its reply, or `StoreUnavailable`."""
-        return self._enqueue(command, None)
+        return self._enqueue(command)
 
     def post(self, future: "asyncio.Future[Any]", what: str) -> None:
         """Do not wait for a command; log a failure of it."""
@@ -198,7 +208,7 @@ class RedisLink:
 
         future.add_done_callback(done)
 
-    def _enqueue(self, command: Command, script: Script | None) -> "asyncio.Future[Any]":
+    def _enqueue(self, command: Command) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if self._client is None:
@@ -210,8 +220,6 @@ class RedisLink:
                 StoreUnavailable(f"{MAX_WAITING} commands wait for {self.address.shown} already")
             )
         else:
-            if script is not None:
-                _SCRIPTS[script.digest] = script
             self._queue.append((future, command))
             if self._flushing is None:
                 self._flushing = loop.create_task(self._flush())
@@ -226,6 +234,11 @@ class RedisLink:
             self._flushing = None
 
     async def _exchange(self, batch: list[tuple["asyncio.Future[Any]", Command]]) -> None:
+        introduced: asyncio.Future[Any] | None = None
+        if self.introduction is not None and not self._introduced:
+            introduced = asyncio.get_running_loop().create_future()
+            introduced.add_done_callback(asyncio.Future.exception)  # it is tried again
+            batch = [(introduced, self.introduction()), *batch]
         try:
             await self._load(command for _, command in batch)
             replies = await self._replies([command for _, command in batch])
@@ -250,6 +263,7 @@ class RedisLink:
                 future.set_exception(self._refused(reply))
             else:
                 future.set_result(reply)
+        self._introduced = self._introduced or introduced is not None
 
     async def _load(self, commands: Iterable[Command]) -> None:
         """Load the scripts that the server does not know yet, before the commands that run them."""
@@ -292,6 +306,7 @@ class RedisLink:
         said = f"{type(error).__name__}: {text}"
         self._denied = any(word in said for word in _DENIED)
         self._loaded.clear()
+        self._introduced = False
         if self._up is not None and (self._up.is_set() or not self._error):
             logger.error("%s cannot be reached: %s", self.address.shown, text)
             self._up.clear()

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_link import Command, RedisLink
 from mcpearl.stores.redis_script import Script
 
 logger = logging.getLogger("mcpearl.stores")
@@ -29,7 +29,8 @@ local now = time_of('')
 local lease = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
 redis.call('ZADD', KEYS[1], exact(now + tonumber(ARGV[2])), ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-if lease > now then  -- otherwise no process could report: that does not make the others dead
+-- Otherwise no process could report: that does not make the others dead.
+if lease > now and ARGV[4] == '1' then
     for _, number in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now))) do
         redis.call('ZREM', KEYS[1], number)
         redis.call('HDEL', KEYS[2], number)
@@ -72,6 +73,9 @@ class RedisMembers:
         self.join()
         self._alive: set[int] = set()
         self._patient_until = 0.0  # no process counts as dead before this time
+        self._new = (
+            True  # the store was reached anew, and other processes may not have reported yet
+        )
         self._when_dead: list[Callable[[int], None]] = []
         self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
 
@@ -99,13 +103,24 @@ class RedisMembers:
                 self._link.run(_LEAVE, self._keys, (self.number,)), "leaving the others"
             )
 
+    def introduction(self) -> Command:
+        """Return the command by which other processes know this one, when the store was reached anew."""
+        self._new = True
+        return self._renewal(judges=False)
+
+    def _renewal(self, *, judges: bool) -> Command:
+        """Return the command that renews the lease; one that judges ends the leases that lapsed."""
+        me = DeployedProcess(self.number, socket.gethostname(), os.getpid(), clock.now())
+        given = (self.number, LEASE, msgspec.json.encode(me), int(judges))
+        return self._link.calling(_REPORT, self._keys, given)
+
     async def report(self) -> None:
         """Renew the lease of this process, and see which others are alive."""
-        me = DeployedProcess(self.number, socket.gethostname(), os.getpid(), clock.now())
-        held, members = await self._link.run(
-            _REPORT, self._keys, (self.number, LEASE, msgspec.json.encode(me))
-        )
-        if not held and self._alive:
+        judges = not self._new
+        self._new = True  # unless this succeeds
+        held, members = await self._link.send(*self._renewal(judges=judges))
+        self._new = False
+        if not (held and judges) and self._alive:
             self._patient_until = clock.monotonic() + LEASE
         alive = {int(number) for number in members if number.isdigit()}
         if clock.monotonic() < self._patient_until:

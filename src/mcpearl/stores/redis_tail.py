@@ -26,12 +26,15 @@ HearEntry = Callable[[Entry, bytes], None]
 class _Followed:
     """One stream, and how far it was read."""
 
-    __slots__ = ("hear", "key", "missed", "position")
+    __slots__ = ("hear", "key", "missed", "position", "whole")
 
-    def __init__(self, key: str, hear: HearEntry, missed: Callable[[], None]) -> None:
+    def __init__(
+        self, key: str, hear: HearEntry, missed: Callable[[], None], *, whole: bool = False
+    ) -> None:
         self.key = key
         self.hear = hear
         self.missed = missed
+        self.whole = whole
         self.position: bytes | None = None  # None before the server was reached
 
 
@@ -52,18 +55,29 @@ class Tail:
         self._streams = [_Followed(key, hear, missed)]
         self._reading: asyncio.Task[None] | None = None
 
-    def also(self, key: str, hear: HearEntry, missed: Callable[[], None]) -> None:
-        """Read another stream too. Only before `start`."""
-        self._streams.append(_Followed(key, hear, missed))
+    def also(
+        self, key: str, hear: HearEntry, missed: Callable[[], None], *, whole: bool = False
+    ) -> None:
+        """Read another stream too. Only before `start`.
+
+        Args:
+            key: The key of the stream.
+            hear: Called with each entry and its id.
+            missed: Called when entries may have been lost.
+            whole: Whether to read the stream from its beginning: all of it is meant for this process.
+        """
+        self._streams.append(_Followed(key, hear, missed, whole=whole))
 
     async def start(self) -> None:
         """Start reading. Entries that are added after this returns are handed over."""
         for stream in self._streams:
-            stream.position = None
+            stream.position = _START if stream.whole else None
+            if stream.whole:
+                continue
             try:
                 stream.position = await self._newest(stream.key)
             except StoreUnavailable:
-                break  # reading starts once the server can be reached
+                continue  # reading starts once the server can be reached
         self._reading = asyncio.get_running_loop().create_task(self._read_forever())
 
     async def close(self) -> None:

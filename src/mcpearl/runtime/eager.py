@@ -92,7 +92,11 @@ def run_through(
         _leave_task(loop, stand_in)
         if current is not None:
             _enter_task(loop, current)
-    return loop.create_task(_continued(work, awaited), context=context)
+    return loop.create_task(_resumed(work, awaited), context=context)
+
+
+async def _resumed(work: Work, awaited: Any) -> None:
+    await _continued(work, awaited)
 
 
 @types.coroutine

@@ -8,6 +8,8 @@ import gc
 import importlib
 from types import ModuleType
 
+_OWN = 1_000  # objects; Python itself freezes a few hundred from 3.12 on, an application all it has
+
 
 class Loading:
     """While it is entered, the collector does not run.
@@ -25,7 +27,7 @@ class Loading:
     def __exit__(self, *_: object) -> None:
         if not self._collecting:
             return
-        if not gc.get_freeze_count():  # otherwise the application froze objects, which stay so
+        if gc.get_freeze_count() < _OWN:  # otherwise the application froze objects, which stay so
             gc.freeze()
             gc.unfreeze()
         gc.enable()

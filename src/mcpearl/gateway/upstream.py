@@ -312,6 +312,10 @@ class Upstream:
     def tool_function(self, name: str) -> None:
         """Return None: the upstream has the function."""
 
+    def at_once(self, name: str) -> bool:
+        """Return False: the upstream has to answer."""
+        return False
+
     def tasks_of(self, name: str) -> Tasks | None:
         """Return how a tool of the upstream runs as a task of the gateway."""
         return self.tasks.options_of(name)

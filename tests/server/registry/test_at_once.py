@@ -219,3 +219,22 @@ async def test_a_tool_that_may_become_a_task_is_run_through() -> None:
         return task_is_its_own()
 
     assert await has_own_task(app) is False
+
+
+@pytest.mark.parametrize("await_first", [False, True])
+async def test_a_mounted_tool_has_a_task_only_if_it_waits(await_first: bool) -> None:
+    app = Server("outer", telemetry=False)
+    inner = make(await_first)
+    app.mount("inner", inner)
+    async with Client(app) as client:
+        await client.call_tool(
+            "inner__add", {"a": 1, "b": 2}
+        )  # what is mounted is known from now on
+        assert (await client.call_tool("inner__own_task")).data is await_first
+
+        @inner.middleware
+        async def around(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:
+            return await call_next()
+
+        await client.call_tool("inner__add", {"a": 1, "b": 2})
+        assert (await client.call_tool("inner__own_task")).data is True

@@ -59,7 +59,7 @@ class Composition:
         self._announced: ServerCapabilities = own.capabilities()  # what is never withdrawn
         self.index = Index(catalog, self._mounts)
         self.mirrored: Mapping[str, Mapping[Path, str]] = _Mirrored(own, self.index)
-        self.at_once: Set[str] = frozenset()  # a part may have to start first
+        self.at_once: Set[str] = _AtOnce(own, self.index)
         self._answers = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
@@ -305,6 +305,28 @@ class Composition:
             return await self._own.read_resource(uri, ctx)
         inner = found.mount.context(ctx, ctx.params)
         return await found.mount.part.dispatcher.read_resource(found.inner, inner)
+
+
+class _AtOnce(Set[str]):
+    """The tools of the server and of its parts whose calls return without waiting.
+
+    Names that are looked up while the index is in doubt are not among them.
+    """
+
+    def __init__(self, own: Dispatcher, index: Index) -> None:
+        self._own = own.at_once
+        self._index = index
+
+    def __contains__(self, name: object) -> bool:
+        found = self._index.tools.get(name)  # type: ignore[call-overload]
+        return name in self._own if found is None else found.at_once
+
+    def __iter__(self) -> Iterator[str]:
+        names = (*self._own, *self._index.tools)
+        return (name for name in names if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class _Mirrored(Mapping[str, Mapping[Path, str]]):

@@ -210,6 +210,8 @@ class Index:
                     found[outer] = exposed
                     if kind == "tools":
                         exposed.answer = mount.answer_of(source.name)
+                        plain = exposed.plain and exposed.answer is not None
+                        exposed.at_once = plain and mount.part.at_once(source.name)
         return found
 
     def _warn(self, mount: Mount) -> None:

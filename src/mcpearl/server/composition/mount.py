@@ -50,6 +50,8 @@ class Exposed(Struct, eq=False):
     """Whether a call needs no check of scopes, visibility or arguments."""
     answer: Dispatch | None = None
     """Runs the tool, where the part does nothing else with its calls."""
+    at_once: bool = False
+    """Whether that returns without waiting, once the part is up."""
 
     def visible(self, ctx: Context) -> bool:
         """Whether the caller is offered this."""

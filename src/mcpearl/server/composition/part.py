@@ -150,6 +150,10 @@ class Part(Protocol):
         """
         ...
 
+    def at_once(self, name: str) -> bool:
+        """Whether that function returns without waiting; see `Dispatcher.at_once`."""
+        ...
+
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool runs as a task of the outer server; None for one that does not."""
         ...
@@ -265,6 +269,10 @@ class ServerPart:
         entry = registry.tools.get(name) if isinstance(registry, Registry) else None
         return None if entry is None or entry.scopes else entry.call
 
+    def at_once(self, name: str) -> bool:
+        """Whether the registered function returns without waiting."""
+        return name in self.dispatcher.at_once
+
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool of the server runs as a task."""
         return self._server.tools_known.tasks_of(name)
@@ -311,6 +319,10 @@ class HandlerPart:
 
     def tool_function(self, name: str) -> None:
         """Return None: the handler sees every call."""
+
+    def at_once(self, name: str) -> bool:
+        """Return False: the handler may wait."""
+        return False
 
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool of the handler runs as a task."""

@@ -391,6 +391,18 @@ async def test_a_process_that_began_without_the_store_is_known_before_it_does_an
             await late.bus.close()
 
 
+async def test_a_process_that_takes_a_new_number_is_known_by_it_at_once() -> None:
+    address = fresh_address()
+    async with Process(address) as other:
+        process = Process(address)
+        for _ in range(2):
+            await process.bus.start()
+            await process.link.send("PING")
+            assert await other.link.send("ZSCORE", other.members.key, process.members.number)
+            await process.bus.close()
+            process.members.join()
+
+
 async def test_a_process_that_reached_the_store_again_does_not_judge_the_others_at_once() -> None:
     address = fresh_address()
     async with Process(address) as one, Process(address) as slow:

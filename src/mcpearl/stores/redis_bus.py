@@ -164,7 +164,7 @@ class RedisBus:
         """Join. Raises `StoreUnavailable` for a server that cannot be used."""
         # Nothing that this process does is seen by others before they know it: a question, for
         # example, whose answer has to find it.
-        self._link.introduction = self._members.introduction
+        self._link.introduce(self._members.introduction)
         await self._link.start()
         self._writer = clock.token(9)
         self._inbox = self.inbox_of(self.number)
@@ -215,7 +215,7 @@ class RedisBus:
             await asyncio.wait([self._sending])
         self._unsent.clear()
         await tail.close()
-        self._link.introduction = None
+        self._link.introduce(None)
         try:
             await self._link.send("DEL", self._inbox)
         except StoreUnavailable:

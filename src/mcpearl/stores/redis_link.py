@@ -68,8 +68,7 @@ class RedisLink:
         self._lost_at = -_STEADY  # when the watch last failed, in the loop's time
         self._loaded: set[str] = set()  # scripts the server knows
         self._denied = False  # the server was reached, but denied access
-        self.introduction: Callable[[], Command] | None = None
-        """Returns a command that is sent before all others, each time the server was reached anew."""
+        self._introduction: Callable[[], Command] | None = None
         self._introduced = False
         self.checked = False
         self.sent = 0
@@ -188,6 +187,14 @@ class RedisLink:
         """Run a script; the future has its reply, or `StoreUnavailable`."""
         return self._enqueue(self.calling(script, keys, arguments))
 
+    def introduce(self, introduction: "Callable[[], Command] | None") -> None:
+        """Send a command before all others, now and each time the server is reached anew.
+
+        Args:
+            introduction: Returns the command; None ends this.
+        """
+        self._introduction, self._introduced = introduction, False
+
     def calling(
         self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()
     ) -> Command:
@@ -235,10 +242,10 @@ class RedisLink:
 
     async def _exchange(self, batch: list[tuple["asyncio.Future[Any]", Command]]) -> None:
         introduced: asyncio.Future[Any] | None = None
-        if self.introduction is not None and not self._introduced:
+        if self._introduction is not None and not self._introduced:
             introduced = asyncio.get_running_loop().create_future()
             introduced.add_done_callback(asyncio.Future.exception)  # it is tried again
-            batch = [(introduced, self.introduction()), *batch]
+            batch = [(introduced, self._introduction()), *batch]
         try:
             await self._load(command for _, command in batch)
             replies = await self._replies([command for _, command in batch])

@@ -73,9 +73,8 @@ class RedisMembers:
         self.join()
         self._alive: set[int] = set()
         self._patient_until = 0.0  # no process counts as dead before this time
-        self._new = (
-            True  # the store was reached anew, and other processes may not have reported yet
-        )
+        # Whether the store was reached anew: other processes may not have reported yet.
+        self._new = True
         self._when_dead: list[Callable[[int], None]] = []
         self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
 

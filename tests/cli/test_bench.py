@@ -93,3 +93,11 @@ def test_text_of_a_server_is_not_markup_in_the_report():
     assert "<script>" not in page
     assert "<b>" not in page
     assert "<i>" not in page
+
+
+def test_the_chart_is_not_drawn_twice_on_a_narrow_terminal():
+    with Screen("bench", WEATHER, "-d", "1", "--warmup", "0", columns=30, COLUMNS="30") as screen:
+        assert screen.ended() == 0
+    drawn = [line for line in screen.text.split("\n") if "/s  p50" in line]
+    assert drawn
+    assert max(map(len, drawn)) < 30

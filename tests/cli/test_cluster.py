@@ -15,12 +15,15 @@ async def test_members_names_and_what_is_held_are_listed() -> None:
         await one.store.names.claim("job", one)
         await eventually(lambda: not one.store.sessions.counted._changed)
         (deployment,) = (await asyncio.to_thread(run, "cluster", address, "--json")).json
+        await one.store.members.report()  # as it does all the time
+        (again,) = (await asyncio.to_thread(run, "cluster", address, "--json")).json
+        assert again["members"] == deployment["members"]  # each is there since it joined
         numbers = {each["number"] for each in deployment["members"]}
         assert numbers == {one.store.members.number, two.store.members.number}
         assert [each["name"] for each in deployment["names"]] == ["'job'"]
         assert deployment["sessions"] == 1 and deployment["keys"]["sessions that changed"] == 1
         text = (await asyncio.to_thread(run, "cluster", address)).out
-        assert "1 sessions" in text and "'job'" in text and str(one.store.members.number) in text
+        assert ": 1 session\n" in text and "'job'" in text and str(one.store.members.number) in text
 
 
 def test_a_store_that_is_not_there() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import COMMAND, WEATHER, Screen, environment, mcpearl
+from tests.cli.running import COMMAND, WEATHER, Screen, Serving, environment, mcpearl
 
 SHELLS = {"bash": ["bash", "--norc"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config"]}
 INSTALLED = [name for name in SHELLS if shutil.which(name)]
@@ -84,3 +84,49 @@ def test_in_the_shell_itself(shell: str, tmp_path: Path):
         screen.type("mcpearl comple")
         screen.type("tion --js\t")
         screen.until("--json")
+
+
+def in_line(line: str, home: Path) -> list[str]:
+    """Return what bash is given at the end of a line, with the words that it takes apart."""
+    env = environment(
+        home, _MCPEARL_COMPLETE="bash_complete", COMP_LINE=line, COMP_POINT=str(len(line))
+    )
+    done = subprocess.run(COMMAND, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_what_a_server_offers_is_completed(tmp_path: Path):
+    assert in_line(f"mcpearl call {WEATHER} fo", tmp_path) == ["plain,forecast"]
+    assert in_line(f"mcpearl bench {WEATHER} fo", tmp_path) == ["plain,forecast"]
+    assert in_line(f"mcpearl prompt {WEATHER} ", tmp_path) == ["plain,brief"]
+    with Serving("run", WEATHER, "--http", "--port", "0") as serving:
+        assert in_line(f"mcpearl call {serving.url} fo", tmp_path) == ["plain,forecast"]
+        # bash replaces what is behind the last colon.
+        assert in_line(f"mcpearl read {serving.url} weather://n", tmp_path) == ["plain,//now"]
+        templates = in_line(f"mcpearl complete {serving.url} weather://", tmp_path)
+        assert templates == ["plain,//{city}/now"]
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:1/mcp", "no-such-file.py"])
+def test_a_server_that_cannot_be_reached_completes_nothing(target: str, tmp_path: Path):
+    assert in_line(f"mcpearl call {target} fo", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "begun", "whole"),
+    [("call", "foreca", "forecast "), ("read", "weather://ma", "weather://map")],
+)
+@pytest.mark.parametrize("shell", INSTALLED)
+def test_the_shell_completes_names_and_uris_of_a_server(
+    shell: str, command: str, begun: str, whole: str, tmp_path: Path
+):
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PATH": PATH, "PS1": "> "}
+    with (
+        Serving("run", WEATHER, "--http", "--port", "0") as serving,
+        Screen(program=SHELLS[shell], cwd=tmp_path, columns=200, **home) as screen,
+    ):
+        screen.type(f"{LOADED[shell]}; echo rea''dy\n")
+        screen.until("ready")
+        screen.type(f"mcpearl {command} {serving.url} {begun}\t")
+        screen.until(whole)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,8 +38,8 @@ async def console(folder: Path, *arguments: str) -> AsyncIterator[dict[str, Any]
             said += line
         yield json.loads(said)
     finally:
-        process.terminate()
-        await process.wait()
+        process.send_signal(signal.SIGINT)  # Ctrl-C, which is how it is closed
+        assert await process.wait() == 0
 
 
 @asynccontextmanager

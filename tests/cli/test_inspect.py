@@ -1,5 +1,6 @@
 """`inspect`: what a server offers, and what hosts will stumble over."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from mcpearl.cli.findings import Objection, findings
 from mcpearl.cli.offered import ServerOffer
 from mcpearl.types.base import Implementation
 from mcpearl.types.tools import Tool
-from tests.cli.running import WEATHER, Screen, mcpearl
+from tests.cli.running import WEATHER, Screen, Serving, mcpearl
 
 GOOD: dict[str, Any] = {
     "type": "object",
@@ -98,3 +99,51 @@ def test_the_report_on_a_terminal():
         assert screen.ended() == 0
     for words in ("weather 1.0.0", "2024-11-05  yes", "2026-07-28  yes", "tools (", "problems ("):
         assert words in screen.text
+
+
+SILENT = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    answer = {"jsonrpc": "2.0", "id": message.get("id")}
+    if message["method"] == "initialize":
+        answer["result"] = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "silent", "version": "1"},
+        }
+    else:
+        answer["error"] = {"code": -32601, "message": "unknown"}
+    if "id" in message:
+        print(json.dumps(answer), flush=True)
+"""
+
+
+def test_a_server_that_refuses_pings_is_still_shown(tmp_path: Path):
+    (tmp_path / "silent.py").write_text(SILENT)
+    done = mcpearl("inspect", f"{sys.executable} silent.py", cwd=tmp_path)
+    assert (done.code, "✗ server: it refuses `ping`: unknown" in done.out) == (0, True), done.err
+
+
+def test_the_doctor_does_not_blame_silence_on_a_server_that_says_why_it_ended(tmp_path: Path):
+    (tmp_path / "ends.py").write_text("raise SystemExit('set API_KEY')")
+    done = mcpearl("doctor", f"{sys.executable} ends.py", cwd=tmp_path)
+    assert done.code == 1
+    assert "set API_KEY" in done.out
+    assert "✗ stdout" not in done.out
+
+
+def test_the_doctor_says_why_a_certificate_is_not_trusted(certificate: Path):
+    with Serving("run", WEATHER, "--http", "--port", "0", "--certificate", certificate) as serving:
+        done = mcpearl("doctor", serving.url)
+        assert done.code == 1
+        assert "the certificate is not trusted: self-signed certificate" in done.out
+        assert "SSL_CERT_FILE=cert.pem" in done.out
+        assert mcpearl("ping", serving.url, SSL_CERT_FILE=str(certificate)).code == 0
+
+
+def test_the_doctor_tells_a_server_that_says_nothing():
+    done = mcpearl("doctor", "sleep 90", "--timeout", "1")
+    assert done.code == 1
+    assert "✗ handshake: `initialize` was not answered within 1 s" in done.out
+    assert "✗ stdout: it writes nothing to stdout after `initialize`" in done.out

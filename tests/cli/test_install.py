@@ -125,6 +125,13 @@ def test_nothing_is_changed_when_it_is_only_shown(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_change_is_in_the_json_too(tmp_path: Path):
+    done = mcpearl("install", WEATHER, "cursor", "--dry-run", "--json", home=tmp_path)
+    (file,) = done.json["files"]
+    assert not file["changed"]
+    assert '+  "mcpServers": {' in file["change"]
+
+
 def test_on_a_terminal_it_is_asked_for(tmp_path: Path):
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / ".config")}
     for answer, exists in (("n\n", False), ("\n", True)):
@@ -204,6 +211,7 @@ YAML = [
     "a: 1\n",
     "extensions: {}\n",
     "extensions:\n  b:\n    c: 1\n",
+    "---\nm: [1, 2]  # two\nn: {x: 1}\no: 'it''s'\np: \"#\" # c\nq: a b\nextensions:\n  b:\n    c: 1\n",
     "extensions:\n    b:\n        c: 1\n    # the end\nz: 1\n",
     "# top\nextensions:\n  'quoted name':\n    c: |\n      text: here\n  \"n\":\n    x: 1\n\nz:\n  - 1\n",
 ]
@@ -228,6 +236,10 @@ def test_yaml_is_changed_in_the_text(text: str):
         "extensions:\n  - a\n",
         "extensions:\n  a: 1\nextensions:\n  b: 1\n",
         "extensions:\n    a:\n      x: 1\n  b: 1\n",
+        "model: [1\nother: {\n",
+        'model: "gpt\nextensions:\n  a: 1\n',
+        "not a mapping\n",
+        "- extensions\n",
     ],
 )
 def test_yaml_that_is_not_understood_is_refused(text: str):

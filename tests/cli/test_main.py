@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,39 @@ def test_a_reader_that_goes_away_is_no_reason_to_complain():
     )
     os.close(write)
     assert done.stderr == ""
+
+
+def test_ctrl_c_while_the_command_is_loaded():
+    """The signal comes when the first module of the command is imported."""
+    program = (
+        "import sys, signal, runpy\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'mcpearl.cli': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from mcpearl.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "mcpearl: interrupted\n")
+
+
+def test_a_terminal_without_utf_8():
+    done = mcpearl("doctor", "no-such-command x", PYTHONIOENCODING="latin-1")
+    assert (done.code, done.out.splitlines()[0]) == (
+        1,
+        "? command: 'no-such-command' is not on the PATH",
+    )
+    assert "Traceback" not in done.err
+
+
+def test_json_is_utf_8_everywhere(tmp_path: Path):
+    (tmp_path / "s.py").write_text(
+        "from mcpearl import Server\napp = Server('s')\n"
+        "@app.tool\ndef t() -> str:\n    return '\u2713'\n",
+        encoding="utf-8",
+    )
+    done = mcpearl("call", "s.py", "t", "--json", cwd=tmp_path, PYTHONIOENCODING="latin-1")
+    assert done.json["structuredContent"] == {"result": "\u2713"}

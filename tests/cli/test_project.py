@@ -95,7 +95,7 @@ def test_doctor_looks_at_this_installation_and_at_hosts(tmp_path: Path):
         ("http://no-such-host.invalid/mcp", "✗ name: no-such-host.invalid has no address"),
         ("no-such-command --x", "✗ command: 'no-such-command' is not on the PATH"),
         ("echo hello", "✗ stdout: it writes something else than messages: 'hello'"),
-        ("true x", "✗ stdout: it writes nothing to stdout"),
+        ("true x", "✗ handshake: the server process `true x` exited with code 0 without answering"),
         ("nothing-at-all", "✗ target: there is no file"),
     ],
 )

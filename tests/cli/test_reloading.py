@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcpearl import Client
+from mcpearl.cli.reloading.child import ServingProcess
 from mcpearl.cli.reloading.conversation import Conversation
 from tests.cli.running import Serving, mcpearl
 from tests.waiting import eventually
@@ -142,3 +143,35 @@ def test_what_is_not_a_message_passes():
         assert talk.from_client(line)
         assert talk.from_server(line)
     assert (talk.opening(), talk.news()) == ([], [])
+
+
+def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path):
+    write(tmp_path / "server.py", "one")
+    done = mcpearl("dev", "servr.py", "--no-open", cwd=tmp_path)
+    assert (done.code, "did you mean `server.py`?" in done.err) == (2, True), done.err
+
+
+async def test_a_child_that_cannot_load_its_file_ends_without_a_word_of_the_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "broken.py").write_text("def (")
+    for _ in range(5):
+        child = ServingProcess([str(tmp_path / "broken.py"), "--http"], [])
+        assert not await child.load()
+        # It is a zombie for an instant, in which a signal would take its exit code from the loop.
+        await child.stop()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_the_log_of_a_reload_has_no_refusals(tmp_path: Path):
+    """A client whose session was at the last version begins a new one; that is not worth a line."""
+    file = tmp_path / "server.py"
+    write(file, "one")
+    with Serving("dev", file, "--no-open", "--port", "0") as serving:
+        async with Client(serving.url, protocol="2025-11-25") as client:
+            assert await version_of(client) == "one"
+            write(file, "two")
+            await asyncio.to_thread(serving.until, "serves at", times=2)
+            assert await version_of(client) == "two"
+        assert "session begun" in serving.until("session begun", times=2)
+        assert "refused" not in "".join(serving.written)

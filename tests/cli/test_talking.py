@@ -229,3 +229,55 @@ def test_a_narrow_terminal_is_not_overrun(url: str):
     with Screen("list", url, "tools", columns=60) as screen:
         screen.ended()
     assert "    What the weather will be." in screen.text
+
+
+def test_answers_that_do_not_fit_the_form(url: str):
+    done = mcpearl("call", url, "book", "--answer", "destination=Rome", "--answer", "days=many")
+    assert (done.out, done.code) == ("not booked: decline\n", 0)
+    assert "declined: --answer days=many: it must be a whole number" in done.err
+    assert "Traceback" not in done.err
+    done = mcpearl("call", url, "book", "--answer", "destination=Rome", "--answer", "dys=4")
+    assert "the form has no field 'dys'; did you mean `days`?" in done.err
+
+
+def test_a_form_is_declined_with_ctrl_d_and_left_with_ctrl_c(url: str):
+    with Screen("call", url, "book") as screen:
+        screen.until("destination (string) > ")
+        assert "Ctrl-D declines, Ctrl-C ends the command" in screen.text
+        screen.type("\x04")
+        assert screen.ended() == 0
+        assert "> \nnot booked: decline" in screen.text
+    with Screen("call", url, "book") as screen:
+        screen.until("destination (string) > ")
+        screen.type("\x03")
+        assert screen.ended() == 130
+        assert "Traceback" not in screen.text
+
+
+def test_a_file_that_cannot_be_written(url: str, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    done = mcpearl("read", url, "weather://map", "-o", tmp_path / "file" / "map.png")
+    assert done.code == 1
+    assert "cannot save to" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["weather://{city}/now", "ciy"], 2, "has no argument 'ciy'; did you mean `city`?"),
+        (["weather://{ct}/now", "ct"], 4, "did you mean `weather://{city}/now`?"),
+        (["brif", "city"], 4, "has no prompt `brif`; did you mean `brief`?"),
+    ],
+)
+def test_what_cannot_be_completed(url: str, words: list[str], code: int, says: str):
+    done = mcpearl("complete", url, *words)
+    assert (done.code, says in done.err) == (code, True), done.err
+
+
+def test_watching_what_is_not_listed_is_warned_of(url: str):
+    with Screen("watch", url, "weather://nwo/x", "weather://Oslo/now") as screen:
+        screen.until("watching")
+        assert "the server does not list weather://nwo/x" in screen.text
+        assert "the server does not list weather://Oslo/now" not in screen.text
+        screen.type("\x03")
+        assert screen.ended() == 130

@@ -12,6 +12,7 @@ from typing import Any
 from mcpearl.cli.arguments import coerce
 from mcpearl.cli.output import CommandOutput, clean
 from mcpearl.cli.schema_text import type_name
+from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult
 from mcpearl.types.sampling import CreateMessageRequestParams
 
@@ -40,8 +41,12 @@ class Person:
         if params.url is not None:
             return await self._visit(params.url)
         schema = params.requested_schema
+        fields = schema.properties if schema else {}
+        self._refuse_unknown(list(fields))
+        if fields and self.present:
+            self._out.note("  Ctrl-D declines, Ctrl-C ends the command", dim=True)
         content: dict[str, Any] = {}
-        for name, field in (schema.properties if schema else {}).items():
+        for name, field in fields.items():
             required = bool(schema and name in (schema.required or ()))
             given = await self._field(name, field if isinstance(field, dict) else {}, required)
             if given is None:
@@ -55,7 +60,7 @@ class Person:
     async def _field(self, name: str, schema: dict[str, Any], required: bool) -> Any:
         """Return the value of a field; `_LEFT_OUT` for its default, None if there is no answer."""
         if name in self._answers:
-            return coerce(self._answers[name], schema, {})
+            return self._given(name, schema)
         if not self.present:
             if not required or "default" in schema:
                 return _LEFT_OUT
@@ -64,6 +69,21 @@ class Person:
             )
             return None
         return await self._typed(name, schema, required)
+
+    def _given(self, name: str, schema: dict[str, Any]) -> Any:
+        """Return what `--answer` says; None if it does not fit the field."""
+        try:
+            return coerce(self._answers[name], _with_values(schema), {})
+        except ValueError as error:
+            self._out.warning(f"  declined: --answer {name}={self._answers[name]}: {error}")
+            return None
+
+    def _refuse_unknown(self, fields: list[str]) -> None:
+        """Say which answers are for no field of this form, and which field was likely meant."""
+        for name in self._answers:
+            if fields and name not in fields:
+                meant = did_you_mean(name, fields) or f"; it has: {', '.join(fields)}"
+                self._out.warning(f"  the form has no field {name!r}{meant}")
 
     async def _typed(self, name: str, schema: dict[str, Any], required: bool) -> Any:
         label = clean(schema.get("title") or name)
@@ -82,6 +102,7 @@ class Person:
                 return coerce(text, _with_values(schema), {})
             except ValueError as error:
                 self._out.warning(f"  {error}")
+        self._out.warning(f"  declined: no value of {label} fitted")
         return None
 
     async def _visit(self, url: str) -> ElicitResult:
@@ -117,7 +138,10 @@ class Person:
         finally:
             loop.remove_reader(sys.stdin.fileno())
         line = sys.stdin.readline()
-        return line.rstrip("\n") if line else None
+        if not line:  # Ctrl-D leaves the cursor behind the question
+            sys.stderr.write("\n")
+            return None
+        return line.rstrip("\n")
 
 
 _LEFT_OUT: Any = object()

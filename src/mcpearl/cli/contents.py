@@ -73,11 +73,7 @@ class Writer:
     def save(self, content: bytes, kind: str, name: str) -> Path:
         """Write binary content to a file, and return its path."""
         path = self._place(kind, name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        except OSError as error:
-            raise CommandFailed(f"cannot save to {path}: {error.strerror}") from None
+        write_file(path, content)
         self.saved.append(path)
         return path
 
@@ -89,6 +85,15 @@ class Writer:
         if folder is None:
             folder = self._folder = self._folder or Path(tempfile.mkdtemp(prefix="mcpearl-"))
         return folder / f"{name}-{self._count}{mimetypes.guess_extension(kind) or '.bin'}"
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, and the directories above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise CommandFailed(f"cannot save to {path}: {error.strerror}") from None
 
 
 def decoded(data: str) -> bytes:

@@ -76,6 +76,10 @@ def as_failure(error: BaseException) -> CommandFailed | None:
             return CommandFailed(
                 str(error), Exit.FAILED, "some questions can only be answered at a terminal"
             )
+        case McpError(data={"status": int()}):  # an answer of HTTP that is not one of MCP
+            return CommandFailed(
+                str(error), Exit.UNREACHABLE, "is the path right? That of MCP servers is often /mcp"
+            )
         case McpError(code=code):
             return CommandFailed(
                 str(error), Exit.NOT_FOUND if code == METHOD_NOT_FOUND else Exit.FAILED

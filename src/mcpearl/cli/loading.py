@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mcpearl.cli.exits import CommandFailed, Exit, NoServer
+from mcpearl.cli.target import refuse_missing
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.server import Server
 
@@ -41,8 +42,7 @@ def load_server(target: str) -> Server:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise CommandFailed(f"there is no file {str(path)!r} in {Path.cwd()}", Exit.USAGE)
+    refuse_missing(str(path))
     path = path.resolve()
     root, dotted = _package_of(path)
     sys.path.insert(0, str(root))

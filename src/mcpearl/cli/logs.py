@@ -41,10 +41,27 @@ class ShortFormat(logging.Formatter):
         )
 
 
-def show_logs() -> None:
-    """Show all log records of the process on stderr."""
+class _Expected(logging.Filter):
+    """Leaves out that sessions of the last version are unknown: after a reload, clients begin anew."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is shown."""
+        from mcpearl.transports.http_server.session_table import ELSEWHERE
+
+        reason = record.args[-1] if isinstance(record.args, tuple) and record.args else None
+        return str(reason) != ELSEWHERE
+
+
+def show_logs(*, reloads: bool = False) -> None:
+    """Show all log records of the process on stderr.
+
+    Args:
+        reloads: whether the process may follow another one that served the same address.
+    """
     from mcpearl.server.serving.environment import log_level
 
     handler = logging.StreamHandler()
     handler.setFormatter(ShortFormat())
+    if reloads:
+        handler.addFilter(_Expected())
     logging.basicConfig(level=log_level(), handlers=[handler])

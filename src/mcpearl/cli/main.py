@@ -6,6 +6,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -101,6 +102,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         arguments: the command line; by default that of the process.
     """
     given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # its encoding may lack what is written
+            stream.reconfigure(errors="replace")
+    if "_MCPEARL_COMPLETE" in os.environ:
+        _complete_whole_words()
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -111,6 +117,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(int(code))
 
 
+def _complete_whole_words() -> None:
+    from click.shell_completion import add_completion_class
+
+    from mcpearl.cli.completing import WholeWords
+
+    add_completion_class(WholeWords)
+
+
 def _run(arguments: list[str]) -> int:
     try:
         result = mcpearl.main(arguments, "mcpearl", standalone_mode=False)
@@ -118,6 +132,8 @@ def _run(arguments: list[str]) -> int:
         _say("interrupted")
         return Exit.INTERRUPTED
     except click.ClickException as error:
+        if "--json" in arguments:
+            _document(CommandFailed(error.format_message(), Exit.USAGE))
         error.show()
         return error.exit_code
     except BrokenPipeError:

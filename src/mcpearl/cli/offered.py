@@ -83,6 +83,31 @@ async def find_named(items: AsyncIterator[T], name: str, kind: str) -> T:
     raise CommandFailed(f"the server has no {kind} `{name}`{hint}", Exit.NOT_FOUND, listed)
 
 
+def template_variables(template: str) -> list[str]:
+    """Return the names of a URI template's variables."""
+    from mcpearl.server.registry.uri_template import UriTemplate
+
+    try:
+        return list(UriTemplate(template).variables)
+    except ValueError as error:
+        raise CommandFailed(f"{template} is not a template: {error}", Exit.USAGE) from None
+
+
+def listed(uri: str, offer: ServerOffer) -> bool:
+    """Return whether a server lists a resource, or a template that the URI is one of."""
+    from mcpearl.server.registry.uri_template import UriTemplate
+
+    if any(each.uri == uri for each in offer.resources):
+        return True
+    for each in offer.templates:
+        try:
+            if UriTemplate(each.uri_template).match(uri) is not None:
+                return True
+        except ValueError:  # a template that no client can use
+            continue
+    return False
+
+
 def summary_of(item: Any) -> str:
     """Return the first paragraph of a description, on one line; else the title or the name."""
     text = item.description or getattr(item, "title", None) or item.name

@@ -84,14 +84,14 @@ class CommandOutput:
             text()
 
     def document(self, value: Any) -> None:
-        """Write a value as JSON, over several lines."""
+        """Write a value as JSON, over several lines; it is UTF-8 whatever the locale says."""
         import msgspec
 
-        self._write(msgspec.json.format(_encoded(value), indent=2).decode())
+        click.echo(msgspec.json.format(_encoded(value), indent=2))
 
     def event(self, value: Any) -> None:
         """Write a value as one line of JSON, at once."""
-        self._write(_encoded(value).decode())
+        click.echo(_encoded(value))
 
     def line(self, text: str = "", **style: Any) -> None:
         """Write a line of the result.

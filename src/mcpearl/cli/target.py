@@ -60,24 +60,9 @@ def optional_target_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_target(function: Callable[..., Any], *, required: bool) -> Callable[..., Any]:
-    def call(
-        out: CommandOutput,
-        target: str | None,
-        env: tuple[str, ...],
-        env_file: str | None,
-        header: tuple[str, ...],
-        **given: Any,
-    ) -> Any:
-        names = ("cwd", "auth", "protocol", "timeout", "verbose")
-        options = {name: given.pop(name) for name in names}
-        if target is None:
-            return function(out, target=None, **given)
-        chosen = ServerTarget(
-            target,
-            {**(read_env_file(env_file) if env_file else {}), **dict(pairs(env, "=", "--env"))},
-            headers=dict(pairs(header, ":", "--header")),
-            **options,
-        )
+    def call(out: CommandOutput, target: str | None, **given: Any) -> Any:
+        options = {name: given.pop(name) for name in _NAMES}
+        chosen = None if target is None else target_of({"target": target, **options})
         return function(out, target=chosen, **given)
 
     call.__doc__ = function.__doc__
@@ -102,6 +87,34 @@ _OPTIONS = (
     click.option("--timeout", default=60.0, metavar="SECONDS", help="For each answer. [60]"),
     click.option("-v", "--verbose", is_flag=True, help="Show what the server writes to stderr."),
 )
+
+
+_NAMES = ("env", "env_file", "cwd", "header", "auth", "protocol", "timeout", "verbose")
+
+
+def target_of(given: dict[str, Any]) -> ServerTarget:
+    """Return the target that TARGET and the options of connecting mean."""
+    env_file = given["env_file"]
+    return ServerTarget(
+        given["target"],
+        {
+            **(read_env_file(env_file) if env_file else {}),
+            **dict(pairs(given["env"], "=", "--env")),
+        },
+        headers=dict(pairs(given["header"], ":", "--header")),
+        **{name: given[name] for name in ("cwd", "auth", "protocol", "timeout", "verbose")},
+    )
+
+
+def completing(*kinds: str) -> Callable[..., list[Any]]:
+    """Return what completes a name or URI in a shell with what TARGET offers of these kinds."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from mcpearl.cli.completing import complete_offer
+
+        return complete_offer(ctx, incomplete, kinds)
+
+    return complete
 
 
 def pairs(given: tuple[str, ...], mark: str, option: str) -> list[tuple[str, str]]:
@@ -146,8 +159,7 @@ def resolve(text: str) -> Any:
         return _configured(*((place, name) if place.endswith(".json") else (text, None)))
     file = _python_file(text)
     if file is not None and (Path(file).is_file() or len(_words(text)) == 1):
-        if not Path(file).is_file():
-            raise CommandFailed(f"there is no file {file!r} in {Path.cwd()}", Exit.USAGE)
+        refuse_missing(text)
         return serving_command(text)
     if Path(text).suffix in (".js", ".mjs") and Path(text).is_file():
         return text
@@ -210,6 +222,15 @@ def _words(text: str) -> list[str]:
 def _python_file(text: str) -> str | None:
     """Return the file of `server.py` or `server.py:app`."""
     return next((each for each in (text, text.rpartition(":")[0]) if each.endswith(".py")), None)
+
+
+def refuse_missing(text: str) -> None:
+    """Refuse a target that names a Python file which is not there."""
+    file = _python_file(text)
+    if file is not None and not Path(file).is_file():
+        near = sorted(str(each) for each in Path(file).parent.glob("*.py"))
+        meant = did_you_mean(file, near)
+        raise CommandFailed(f"there is no file {file!r} in {Path.cwd()}{meant}", Exit.USAGE)
 
 
 def serving_command(target: str) -> list[str]:
@@ -310,6 +331,7 @@ async def connected(
             auth=_auth(target.auth),
             protocol=target.protocol,
             timeout=target.timeout,
+            connect_timeout=target.timeout,
             max_timeout=max(600.0, target.timeout),
             on_stderr=heard,
             reconnect=options.pop("reconnect", False),

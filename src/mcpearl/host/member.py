@@ -351,6 +351,8 @@ class Member:
                 logger.info("server `%s` announces no changes: %s", self.name, error)
                 return
             except McpearlError as error:
+                if client.state in (Phase.CLOSING, Phase.CLOSED):
+                    return  # the host is done with it
                 logger.info("server `%s`: the stream of changes ended: %s", self.name, error)
             finally:
                 self._unfollowed()

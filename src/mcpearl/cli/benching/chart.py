@@ -20,7 +20,10 @@ async def draw_live(measures: Measures, title: str) -> None:
     try:
         while True:
             await asyncio.sleep(_INTERVAL)
-            lines = _lines(measures, title, time.perf_counter() - began)
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps would be two
+            lines = [
+                _cut(each, room) for each in _lines(measures, title, time.perf_counter() - began)
+            ]
             sys.stderr.write(f"\x1b[{drawn}A" if drawn else "")
             sys.stderr.write("".join(f"\x1b[2K{line}\n" for line in lines))
             sys.stderr.flush()
@@ -45,6 +48,11 @@ def _lines(measures: Measures, title: str, now: float) -> list[str]:
     left = max(0.0, measures.duration - now)
     rates = [each.rate for each in complete]
     return [f"{title}  {left:.0f} s left", *chart(rates, columns, _HEIGHT), figures]
+
+
+def _cut(line: str, columns: int) -> str:
+    """Cut a line at the last column; one with colours is of the chart, which fits."""
+    return line if "\x1b" in line else line[:columns]
 
 
 def chart(values: list[float], columns: int, height: int) -> list[str]:

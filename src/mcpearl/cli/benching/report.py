@@ -8,7 +8,7 @@ from typing import Any
 from mcpearl.cli.benching.measures import Measures
 
 _WIDTH, _HEIGHT = 760, 240
-_LEFT, _BOTTOM, _TOP, _RIGHT = 64, 28, 12, 24
+_LEFT, _BOTTOM, _TOP, _RIGHT = 64, 28, 24, 24
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --dim: #59636e; --line: #d1d9e0; --page: #ffffff;
@@ -127,7 +127,7 @@ def _plot(
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         if len(series) > 1:
             parts.append(
-                f'<text x="{_LEFT + 10 + 60 * number}" y="{_TOP + 12}" style="fill:{colour}">'
+                f'<text x="{_LEFT + 10 + 60 * number}" y="{_TOP - 8}" style="fill:{colour}">'
                 f"{escape(name)}</text>"
             )
     names = escape(", ".join(series))

@@ -17,7 +17,7 @@ from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import find_named
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import ServerTarget, connected, target_options
+from mcpearl.cli.target import ServerTarget, completing, connected, target_options
 from mcpearl.protocol.errors import ToolError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @make_command()
 @target_options
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing("tools"))
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-d", "--duration", default=10.0, type=click.FloatRange(0.5), help="Seconds. [10]")
 @click.option(

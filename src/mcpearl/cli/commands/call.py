@@ -12,16 +12,16 @@ from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import find_named
 from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import ServerTarget, connected, pairs, target_options
+from mcpearl.cli.target import ServerTarget, completing, connected, pairs, target_options
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
-    from mcpearl.types.tools import CallToolResult
+    from mcpearl.types.tool_calls import CallToolResult
 
 
 @make_command()
 @target_options
-@click.argument("name")
+@click.argument("name", shell_complete=completing("tools"))
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-o", "--output", type=click.Path(), help="Where images and other files are saved.")
 @click.option("--answer", multiple=True, metavar="NAME=VALUE", help="For forms of the server.")

@@ -7,7 +7,7 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import CommandFailed, Exit
-from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.output import CommandOutput, counted
 
 if TYPE_CHECKING:
     from mcpearl.stores.redis_overview import Deployment
@@ -42,7 +42,7 @@ def _write(out: CommandOutput, found: "list[Deployment]") -> None:
     if not found:
         out.line("no server uses this store now, or has in the last minute")
     for deployment in found:
-        out.heading(f"{deployment.prefix}: {deployment.sessions} sessions")
+        out.heading(f"{deployment.prefix}: {counted(deployment.sessions, 'session')}")
         rows = [
             (each.number, each.host, each.process, _time(each.since)) for each in deployment.members
         ]

@@ -7,6 +7,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from mcpearl.cli.command import make_command
+from mcpearl.cli.completing import WholeWords
 from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.output import CommandOutput
 
@@ -25,7 +26,7 @@ def command(out: CommandOutput, shell: str | None) -> None:
     SHELL is bash, zsh or fish; by default the one of this login.
     """
     name = shell or Path(os.environ.get("SHELL", "")).name
-    kind = get_completion_class(name)
+    kind = WholeWords if name == "bash" else get_completion_class(name)
     if kind is None:
         raise CommandFailed(
             f"no completion for the shell {name!r}; choose one of {', '.join(_HOW)}", Exit.USAGE

@@ -1,6 +1,7 @@
 """Open a page in the browser that shows servers and tries what they offer."""
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -34,7 +35,15 @@ async def command(out: CommandOutput, targets: tuple[str, ...], port: int, no_op
         out.show({"url": url, "servers": list(places)}, lambda: out.line(f"console: {url}"))
         if not no_open:
             click.launch(url)
-        await asyncio.Event().wait()
+        await _interrupted()
+
+
+async def _interrupted() -> None:
+    """Wait for Ctrl-C or SIGTERM, which is how a page is closed, and not a failure."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
 
 
 def _places(target: str) -> "dict[str, Place]":

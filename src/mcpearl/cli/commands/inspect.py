@@ -1,7 +1,7 @@
 """Show all that a server offers, and what hosts will stumble over."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,10 @@ from mcpearl.cli.offered import ServerOffer, offered, summary_of
 from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.schema_text import members, type_name
 from mcpearl.cli.target import ServerTarget, connected, target_options
+from mcpearl.protocol.errors import McpError
+
+if TYPE_CHECKING:
+    from mcpearl.client.client import Client
 
 _KINDS = ("tools", "resources", "templates", "prompts")
 _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", None)}
@@ -36,12 +40,12 @@ async def command(out: CommandOutput, target: ServerTarget, versions: bool, chec
             if found:
                 timings[kind] = _since(began)
         began = time.perf_counter()
-        await client.ping()
+        refusal = await _ping_refused(client)
         timings["ping"] = _since(began)
         info, instructions = client.server_info, client.instructions
         capabilities, version, era = client.server_capabilities, client.protocol_version, client.era
     speaks = await _versions(target, out) if versions else None
-    problems = findings(lists, info, instructions)
+    problems = [*refusal, *findings(lists, info, instructions)]
     report: dict[str, Any] = {
         "server": info,
         "protocol": {"version": version, "era": era, "versions": speaks},
@@ -57,6 +61,15 @@ async def command(out: CommandOutput, target: ServerTarget, versions: bool, chec
     out.show(report, lambda: _write(out, report, lists, problems))
     bad = any(each.grade != "note" for each in problems)
     return Exit.FAILED if check and bad else Exit.OK
+
+
+async def _ping_refused(client: "Client") -> list[Objection]:
+    """Ping a server; return the objection to one that answers with an error."""
+    try:
+        await client.ping()
+    except McpError as error:
+        return [Objection("error", "server", f"it refuses `ping`: {error.message}")]
+    return []
 
 
 def _since(began: float) -> float:

@@ -178,8 +178,10 @@ def _change(
     if after == before:
         out.note(f"{file.title}: {file.path} is as it should be")
         return result
+    change = shown_change(out, file.path, before, after)
+    result["change"] = change
     if not out.as_json:
-        for line in shown_change(out, file.path, before, after):
+        for line in change:
             click.echo(line, color=out.colour)
     if dry_run or not _agreed(file, yes or out.as_json):
         return result

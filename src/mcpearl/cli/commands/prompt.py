@@ -9,7 +9,7 @@ from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer
 from mcpearl.cli.offered import find_named
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import ServerTarget, connected, target_options
+from mcpearl.cli.target import ServerTarget, completing, connected, target_options
 
 if TYPE_CHECKING:
     from mcpearl.types.prompts import Prompt
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @make_command()
 @target_options
-@click.argument("name")
+@click.argument("name", shell_complete=completing("prompts"))
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-o", "--output", type=click.Path(), help="Where images and other files are saved.")
 async def command(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.contents import Writer, decoded
+from mcpearl.cli.contents import Writer, decoded, write_file
 from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.offered import offered
 from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import ServerTarget, connected, target_options
+from mcpearl.cli.target import ServerTarget, completing, connected, target_options
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.types.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @make_command()
 @target_options
-@click.argument("uri")
+@click.argument("uri", shell_complete=completing("resources"))
 @click.option("-o", "--output", type=click.Path(), help="The file to write it to.")
 async def command(out: CommandOutput, target: ServerTarget, uri: str, output: str | None) -> None:
     """Read a resource.
@@ -71,6 +71,5 @@ def _bytes(result: ReadResourceResult) -> bytes:
 
 def _save(out: CommandOutput, result: ReadResourceResult, path: Path) -> None:
     content = _bytes(result)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    write_file(path, content)
     out.note(f"{len(content):,} bytes saved as {path}")

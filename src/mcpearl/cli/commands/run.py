@@ -46,7 +46,7 @@ def command(
     if short_logs:
         from mcpearl.cli.logs import show_logs
 
-        show_logs()
+        show_logs(reloads=held_by is not None)
     wires = choose(chosen)
     on_stdio = any(type(wire).__name__ == "Stdio" for wire in wires)
     sys.argv = [file]  # what a file reads there is not this command's
@@ -96,7 +96,9 @@ def reload_and_serve(
     from mcpearl.cli.reloading.child import folder_of
     from mcpearl.cli.reloading.files import SourceFiles
     from mcpearl.cli.reloading.parent import Reloaded, run_reloading
+    from mcpearl.cli.target import refuse_missing
 
+    refuse_missing(file)
     files = SourceFiles(Path(folder) if folder else folder_of(file))
     more = ("--short-logs",) if short_logs else ()
     out.note(f"looking for changes in {files.folder}", dim=True)

@@ -73,8 +73,8 @@ async def _listed(client: "Client") -> list[Task]:
         raise CommandFailed(
             "the server does not list tasks",
             Exit.NOT_FOUND,
-            "servers of 2026-07-28 never do; `mcpearl tasks TARGET get ID` takes the id that "
-            "`mcpearl call --task` printed",
+            "servers of 2026-07-28 never do, and others need not; `mcpearl tasks TARGET get ID` takes "
+            "the id that `mcpearl call --task` printed",
         ) from None
 
 

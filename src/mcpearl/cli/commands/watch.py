@@ -9,8 +9,10 @@ import click
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer
 from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.offered import listed, offered
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import ServerTarget, connected, target_options
+from mcpearl.cli.target import ServerTarget, completing, connected, target_options
+from mcpearl.runtime.arguments import did_you_mean
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
@@ -26,7 +28,7 @@ _LISTS = {
 
 @make_command()
 @target_options
-@click.argument("uris", nargs=-1, metavar="[URI]...")
+@click.argument("uris", nargs=-1, metavar="[URI]...", shell_complete=completing("resources"))
 @click.option(
     "--lists", is_flag=True, help="Changes of the lists of tools, prompts, resources too."
 )
@@ -55,6 +57,7 @@ async def command(
     async with connected(target, out, **options) as client:
         for uri in uris:
             await client.subscribe(uri)
+        await _warn_of_unknown(out, client, uris)
         lives = await _listening(client) if lists and client.era == "modern" else None
         out.note(f"watching {', '.join(uris) or 'the lists'}; Ctrl-C ends it", dim=True)
         seen = 0
@@ -63,6 +66,15 @@ async def command(
             seen += shown
         if lives is not None:
             await lives.__aexit__(None, None, None)
+
+
+async def _warn_of_unknown(out: CommandOutput, client: "Client", uris: tuple[str, ...]) -> None:
+    """Say which URIs the server does not list: it may never announce a change of them."""
+    known = await offered(client, ("resources", "templates"))
+    for uri in uris:
+        if not listed(uri, known):
+            meant = did_you_mean(uri, [each.uri for each in known.resources])
+            out.warning(f"the server does not list {uri}{meant}")
 
 
 async def _listening(client: "Client") -> Any:

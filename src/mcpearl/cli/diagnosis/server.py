@@ -20,6 +20,7 @@ from mcpearl.cli.target import ServerTarget, connected, way_of
 
 _PATIENCE = 5.0  # seconds for each step below the protocol
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_NETWORK = (*_PORTS, "tcp", "tls")
 _INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -57,9 +58,13 @@ async def examine_server(target: ServerTarget, found: Found) -> None:
         failure = as_failure(error)
         if failure is None:
             raise
-        found(Check("bad", "handshake", str(failure)))
+        hint = failure.hint or ""
+        found(Check("bad", "handshake", str(failure), "" if "doctor" in hint else hint))
         if command is not None:
-            await asyncio.to_thread(_look_at_output, command, target, reach, found)
+            silent = getattr(error, "exit_code", None) is None  # else its end says more
+            await asyncio.to_thread(
+                _look_at_output, command, target, reach, found, blames_silence=silent
+            )
         return
     counts = (
         f"{counted(len(lists.tools), 'tool')}, {counted(len(lists.resources), 'resource')}, "
@@ -85,8 +90,8 @@ def _has_program(command: list[str], found: Found) -> bool:
 async def _is_reachable(url: str, found: Found) -> bool:
     """Look up the name, connect, and do the TLS handshake, each on its own."""
     parts = urlsplit(url)
-    if parts.scheme == "unix" or parts.hostname is None:
-        return True
+    if parts.scheme not in _NETWORK or parts.hostname is None:
+        return True  # a Unix socket, or what the handshake refuses
     port = parts.port or _PORTS.get(parts.scheme, 0)
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -106,6 +111,11 @@ async def _connects(host: str, port: int, tls: bool, found: Found) -> bool:
         async with asyncio.timeout(_PATIENCE):
             context = ssl.create_default_context() if tls else None
             _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        text = f"the certificate is not trusted: {error.verify_message}"
+        hint = "if it is one of yours, name its file: SSL_CERT_FILE=cert.pem mcpearl …"
+        found(Check("bad", "TLS", text, hint))
+        return False
     except ssl.SSLError as error:
         text = f"TLS fails: {error.reason or error}"
         found(Check("bad", "TLS", text, "is the port one of TLS, and the certificate good?"))
@@ -121,7 +131,9 @@ async def _connects(host: str, port: int, tls: bool, found: Found) -> bool:
     return True
 
 
-def _look_at_output(command: list[str], target: ServerTarget, reach: Any, found: Found) -> None:
+def _look_at_output(
+    command: list[str], target: ServerTarget, reach: Any, found: Found, *, blames_silence: bool
+) -> None:
     """Start a server that did not answer, and see whether it writes something else than messages."""
     try:
         done = subprocess.run(
@@ -142,7 +154,7 @@ def _look_at_output(command: list[str], target: ServerTarget, reach: Any, found:
         return
     if written:
         _judge(written.partition(b"\n")[0], found)
-    else:
+    elif blames_silence:
         text = "it writes nothing to stdout after `initialize`"
         found(Check("bad", "stdout", text, "is it an MCP server on stdio?"))
 

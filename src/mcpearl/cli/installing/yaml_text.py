@@ -14,6 +14,11 @@ _KEY = re.compile(
     r"""^( *)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s#"'\[\]{},&*!|>%@`-][^#:]*?)\s*:(?:\s|$)"""
 )
 
+# A value that ends in its line: a text in quotes, a list or mapping in brackets, or plain text.
+_VALUE = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|\[[^\[\]{}]*\]|\{[^\[\]{}]*\}|[^"'\[{].*)?(\s+#.*)?"""
+)
+
 
 class _Block(NamedTuple):
     """Where a section and its entries are, in lines."""
@@ -66,7 +71,18 @@ def _entry(name: str, value: dict[str, Any], indent: int) -> list[str]:
     return [f"{margin}{key}:", *members]
 
 
+def _refuse_strange(lines: list[str], source: str) -> None:
+    """Refuse a file that is not a mapping at the margin, or in which something is not closed there."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line[0] in " #" or line in ("---", "..."):
+            continue
+        key = _KEY.match(line)
+        if key is None or not _VALUE.fullmatch(line[key.end() :].strip()):
+            raise CommandFailed(f"{source}:{number} is not understood; the file is unchanged")
+
+
 def _block(lines: list[str], section: str, source: str) -> _Block | None:
+    _refuse_strange(lines, source)
     begins = [n for n, line in enumerate(lines) if re.match(rf"{section}\s*:", line)]
     if not begins:
         return None

@@ -29,6 +29,7 @@ class ServingProcess:
         self._sockets = sockets
         self._on_stdio = on_stdio
         self._process: asyncio.subprocess.Process | None = None
+        self._loaded = False
         # To the child: loaded, go. It stays open: its end tells the child that the parent has gone.
         self._line: socket.socket | None = None
 
@@ -57,10 +58,9 @@ class ServingProcess:
         theirs.close()
         ours.setblocking(False)
         self._line = ours
-        try:
-            return await asyncio.get_running_loop().sock_recv(ours, 1) == _LOADED
-        except OSError:
-            return False
+        with suppress(OSError):
+            self._loaded = await asyncio.get_running_loop().sock_recv(ours, 1) == _LOADED
+        return self._loaded
 
     def go(self) -> None:
         """Let the process serve."""
@@ -72,8 +72,9 @@ class ServingProcess:
         """Ask the process to stop, and kill it if it does not."""
         if self._process is None:
             return
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
+        if self._loaded:  # one that could not load its file ends by itself
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.process.wait()

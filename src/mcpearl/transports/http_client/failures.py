@@ -127,8 +127,8 @@ def _reason(body: bytes) -> str:
 
 
 def shown(body: bytes) -> str:
-    """Return the beginning of a body, to be appended to a sentence about it."""
-    text = brief(body[: 4 * _SHOWN].decode("utf-8", "replace").strip(), _SHOWN)
+    """Return the beginning of a body, on one line, to be appended to a sentence about it."""
+    text = brief(" ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split()), _SHOWN)
     return f": {text}" if text else ""
 
 

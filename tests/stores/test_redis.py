@@ -117,8 +117,10 @@ async def test_passwords_and_rights(kind: str) -> None:
             assert wrong == "" or wrong not in said
         link = RedisLink(parse(f"unix://:secret@{server.socket}"))
         await link.start()
-        await link.send("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-xadd")
-        assert "must be allowed" in await refusal(f"unix://ann:pw@{server.socket}")
+        for denied in ("xadd", "getrange", "setrange"):
+            rights = ("reset", "on", ">pw", "~*", "+@all", f"-{denied}")
+            await link.send("ACL", "SETUSER", "ann", *rights)
+            assert "must be allowed" in await refusal(f"unix://ann:pw@{server.socket}")
         await link.close()
 
 
@@ -267,6 +269,27 @@ async def test_a_member_that_was_away_for_too_long_is_told_so() -> None:
             await bus.close()
 
 
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_each_command_gets_its_own_reply_however_replies_arrive(kind: str) -> None:
+    link = RedisLink(parse(fresh_address(kind)))
+    await link.start()
+    sizes = [1, 70_000, 0, 300_000, 5, 131_072] * 5  # many are longer than one read of the socket
+    asked = []
+    for number, size in enumerate(sizes):
+        key = link.key("reply", str(number))
+        asked.append(link.send("SET", key, b"%d" % number * size, "EX", 60))
+        asked.append(link.send("LPUSH", key, "x"))  # refused, in the middle of the others
+        asked.append(link.send("GET", key))
+        asked.append(link.send("GET", link.key("reply", "none")))
+    replies = await asyncio.gather(*asked, return_exceptions=True)
+    for number, size in enumerate(sizes):
+        done, refused, value, nothing = replies[4 * number : 4 * number + 4]
+        assert done in (b"OK", True) and nothing is None
+        assert isinstance(refused, StoreUnavailable) and "WRONGTYPE" in str(refused)
+        assert value == b"%d" % number * size
+    await link.close()
+
+
 async def test_foreign_values_are_passed_over_or_refused() -> None:
     address = fresh_address()
     link = RedisLink(parse(address))
@@ -278,20 +301,23 @@ async def test_foreign_values_are_passed_over_or_refused() -> None:
     await link.send("XADD", link.key("bus"), "*", "w", "x", "t", "topic", "m", "fine")
     await eventually(lambda: heard == [b"fine"])
     tasks = RedisTaskStore(link)
-    await link.send("SET", link.key("task", "t"), "not a hash")
+    await link.send("HSET", link.key("task", "t"), "not", "a string")
     with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
         await tasks.get("t", ANN)
-    await link.send("HSET", link.key("task", "u"), "revision", "1", "fence", "1", "expires", "9e9")
-    with pytest.raises(StoreUnavailable, match="not a task"):
-        await tasks.get("u", ANN)
+    for foreign in (b"", b"short", b"x" * 2000, b"\1\xff" + b"\0" * 2000, b"\1" + b"\xff" * 2000):
+        await link.send("SET", link.key("task", "u"), foreign, "EX", 60)
+        with pytest.raises(StoreUnavailable, match="not a task"):
+            await tasks.get("u", ANN)
+        assert await tasks.claim("u", "w", 1.0) is None
+        assert await tasks.renew({"u": 1}, 1.0) == set()
     good = TaskRecord(id="good", owner=ANN, ttl=60.0)
     for task in (TaskRecord(id="v", owner=ANN, ttl=60.0), good):
         await tasks.create(task, "w", 0.0)
-    await link.send("HSET", link.key("task", "v"), "data", b"\xc1")
+    await link.send("SETRANGE", link.key("task", "v"), 100, b"\xc1" * 50)
     assert [task.id for task in await tasks.lapsed(10)] == ["good"]  # it is not lost among them
     assert [task.id for task in await tasks.page(ANN, None, 10)] == ["good"]
     await link.send("DEL", link.key("task", "v"))
-    await link.send("SET", link.key("task", "v"), "not a hash", "EX", 60)
+    await link.send("HSET", link.key("task", "v"), "not", "a string")
     assert [task.id for task in await tasks.lapsed(10)] == ["good"]
     await bus.close()
 
@@ -401,6 +427,54 @@ async def test_a_process_that_takes_a_new_number_is_known_by_it_at_once() -> Non
             assert await other.link.send("ZSCORE", other.members.key, process.members.number)
             await process.bus.close()
             process.members.join()
+
+
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_no_message_to_a_process_is_lost_or_repeated_while_its_bus_is_restarted(
+    kind: str,
+) -> None:
+    address = fresh_address(kind)
+    async with Process(address) as sender, Process(address) as process:
+        heard: list[bytes] = []
+        process.bus.receive("answers", heard.append)
+        sent: list[bytes] = []
+
+        async def send() -> None:
+            while True:
+                sent.append(b"%d" % len(sent))
+                await sender.bus.pass_to(process.members.number, "answers", sent[-1])
+
+        sending = asyncio.create_task(send())
+        for number in range(1, 11):
+            await eventually(lambda: len(heard) > 5 * number)  # noqa: B023
+            await process.bus.close()
+            await process.bus.start()
+        sending.cancel()
+        await asyncio.wait([sending])
+        await sender.bus.pass_to(process.members.number, "answers", b"last")
+        await eventually(lambda: heard[-1:] == [b"last"])
+        acknowledged = sent[:-1]  # the one that was cancelled may have been stored
+        assert heard[: len(acknowledged)] == acknowledged and len(heard) <= len(sent) + 1
+
+
+async def test_a_process_is_known_while_it_reports_anew_and_not_after_it_left() -> None:
+    address = fresh_address()
+    async with Process(address) as other, Process(address) as process:
+        heard: list[bytes] = []
+        process.bus.receive("answers", heard.append)
+        number = process.members.number
+        reporting = asyncio.create_task(process.members.run())
+        await eventually(lambda: other.link.send("ZSCORE", other.members.key, number))
+        reporting.cancel()  # as its supervisor does when it failed
+        await asyncio.wait([reporting])
+        await other.bus.pass_to(number, "answers", b"42")
+        await eventually(lambda: heard == [b"42"])
+        inbox = process.members.inbox_of(number)
+        assert await other.link.send("EXISTS", inbox) == 1
+        await process.members.leave()
+        await other.bus.pass_to(number, "answers", b"too late")
+        assert await other.link.send("EXISTS", inbox) == 0
+        assert not await other.members.is_alive(number)
 
 
 async def test_a_process_that_reached_the_store_again_does_not_judge_the_others_at_once() -> None:

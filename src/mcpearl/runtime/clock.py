@@ -7,9 +7,11 @@ The layers below this one take the time, or a source of random bytes, as an argu
 
 import os
 import time
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Callable
 from typing import Protocol
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Source(Protocol):
@@ -52,7 +54,8 @@ def token(count: int) -> str:
 
     It does not begin with a dash, because commands take such a word for an option.
     """
-    text = urlsafe_b64encode(random_bytes(count)).rstrip(b"=").decode("ascii")
+    encoded = b2a_base64(random_bytes(count), newline=False)
+    text = encoded.translate(_URL_SAFE, b"=").decode("ascii")
     return f"A{text[1:]}" if text.startswith("-") else text
 
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
-from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_recent import Recent, position_of
 from mcpearl.stores.redis_script import Script
-from mcpearl.stores.redis_tail import Tail
+from mcpearl.stores.redis_tail import BEGINNING, Tail
 
 logger = logging.getLogger("mcpearl.stores")
 
@@ -66,6 +65,7 @@ class RedisBus:
         self._tail: Tail | None = None
         self._members = members
         self._inbox = ""
+        self._read = BEGINNING  # how far the inbox was read before the bus was restarted
         self._unsent: deque[Unsent] = deque()
         self._sending: asyncio.Task[None] | None = None
 
@@ -76,7 +76,7 @@ class RedisBus:
 
     def inbox_of(self, number: int) -> str:
         """Return the key of the stream of messages to one process."""
-        return self._link.key("inbox", str(number))
+        return self._members.inbox_of(number)
 
     def publish(self, topic: str, message: bytes) -> None:
         """Add a message to the stream; it waits while the server is away."""
@@ -167,10 +167,12 @@ class RedisBus:
         self._link.introduce(self._members.introduction)
         await self._link.start()
         self._writer = clock.token(9)
-        self._inbox = self.inbox_of(self.number)
+        inbox = self.inbox_of(self.number)
+        if inbox != self._inbox:
+            self._inbox, self._read = inbox, BEGINNING
         self._recent = Recent(self._link, self.key, self._followers)
         tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
-        tail.also(self._inbox, self._received, self._own_topics.missed, whole=True)
+        tail.also(inbox, self._received, self._own_topics.missed, self._read)
         await tail.start()
 
     async def ended(self) -> None:
@@ -205,7 +207,11 @@ class RedisBus:
             topics.deliver(topic.decode(errors="replace"), message)
 
     async def close(self) -> None:
-        """Send waiting messages if the server can be reached, and leave."""
+        """Send waiting messages if the server can be reached, and stop reading.
+
+        The inbox stays: a bus that is restarted continues where this one stopped. It is deleted when the
+        process leaves the others.
+        """
         tail, self._tail = self._tail, None
         if tail is None:
             return
@@ -215,9 +221,6 @@ class RedisBus:
             await asyncio.wait([self._sending])
         self._unsent.clear()
         await tail.close()
+        self._read = tail.position(self._inbox)
         self._link.introduce(None)
-        try:
-            await self._link.send("DEL", self._inbox)
-        except StoreUnavailable:
-            pass  # the inbox expires
         await self._link.close()

@@ -20,6 +20,7 @@ logger = logging.getLogger("mcpearl.stores")
 OLDEST = (6, 2)
 _PROBE = Script("""
 redis.call('SET', KEYS[1], '1', 'PX', 1000)
+redis.call('SETRANGE', KEYS[1], 0, redis.call('GETRANGE', KEYS[1], 0, -1))
 redis.call('HSET', KEYS[2], 'a', '1')
 redis.call('ZADD', KEYS[3], 1, 'a')
 redis.call('XADD', KEYS[4], '*', 'a', '1')
@@ -60,8 +61,8 @@ async def check_server(link: "RedisLink") -> None:
         if not link.is_up:
             raise
         raise StoreUnavailable(
-            f"{error}. The user of the store must be allowed scripts, hashes, sorted sets, streams, TIME "
-            f"and expiry on the keys `*{link.prefix}*`"
+            f"{error}. The user of the store must be allowed scripts, strings, hashes, sorted sets, "
+            f"streams, TIME and expiry on the keys `*{link.prefix}*`"
         ) from None
 
 

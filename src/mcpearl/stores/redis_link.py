@@ -12,6 +12,7 @@ those of a session have a tag of their own.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
@@ -199,7 +200,8 @@ class RedisLink:
         self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()
     ) -> Command:
         """Return the command that runs a script."""
-        _SCRIPTS[script.digest] = script
+        if script.digest not in _SCRIPTS:
+            _SCRIPTS[script.digest] = script
         return ("EVALSHA", script.digest, len(keys), *keys, *arguments)
 
     def send(self, *command: Argument) -> "asyncio.Future[Any]":
@@ -220,7 +222,7 @@ class RedisLink:
         future: asyncio.Future[Any] = loop.create_future()
         if self._client is None:
             future.set_exception(StoreUnavailable("the store is closed"))
-        elif self._again_at > loop.time():
+        elif self._again_at and self._again_at > loop.time():
             future.set_exception(self._away())
         elif len(self._queue) >= MAX_WAITING:
             future.set_exception(
@@ -249,7 +251,8 @@ class RedisLink:
         try:
             await self._load(command for _, command in batch)
             replies = await self._replies([command for _, command in batch])
-            unknown = [n for n, reply in enumerate(replies) if _is_unknown_script(reply)]
+            failed = [n for n, reply in enumerate(replies) if isinstance(reply, Exception)]
+            unknown = [n for n in failed if _is_unknown_script(replies[n])]
             if unknown:  # another server has taken over, or an operator flushed the scripts
                 self._loaded.clear()
                 again = await self._replies([_whole(batch[n][1]) for n in unknown])
@@ -274,8 +277,8 @@ class RedisLink:
 
     async def _load(self, commands: Iterable[Command]) -> None:
         """Load the scripts that the server does not know yet, before the commands that run them."""
-        named = {str(command[1]) for command in commands if command[0] == "EVALSHA"}
-        for digest in named - self._loaded:
+        named = {command[1] for command in commands if command[0] == "EVALSHA"}
+        for digest in map(str, named - self._loaded):
             assert self._client is not None
             await self._client.script_load(_SCRIPTS[digest].text)
             self._loaded.add(digest)
@@ -305,6 +308,7 @@ class RedisLink:
             if self._error:
                 logger.info("%s can be reached again", self.address.shown)
             self._error = ""
+            self._again_at = 0.0
             self._retries.start_over()
             self._up.set()
 
@@ -345,7 +349,6 @@ async def exchanged(client: Any, commands: list[Command]) -> list[Any]:
     A pipeline of redis-py does the same in Python, at three times the cost.
     """
     from hiredis import pack_command
-    from redis.exceptions import ResponseError
 
     pool = client.connection_pool
     connection = await pool.get_connection()
@@ -353,11 +356,7 @@ async def exchanged(client: Any, commands: list[Command]) -> list[Any]:
     try:
         packed = [pack_command(command) for command in commands]  # type: ignore[arg-type]
         await connection.send_packed_command(packed, check_health=False)
-        for _ in commands:
-            try:
-                replies.append(await connection.read_response())
-            except ResponseError as error:
-                replies.append(error)
+        await _read_replies(connection, len(commands), replies)
     finally:
         if len(replies) < len(commands):
             # Replies still outstanding must not be taken for those of the next commands.
@@ -366,11 +365,40 @@ async def exchanged(client: Any, commands: list[Command]) -> list[Any]:
     return replies
 
 
+async def _read_replies(connection: Any, count: int, replies: list[Any]) -> None:
+    """Read replies into a list.
+
+    Most arrive together. redis-py waits for one, and the others are taken from its parser, since its
+    coroutines for each reply cost more than the reply. Where redis-py has another parser, it waits for
+    each.
+    """
+    from redis.exceptions import ResponseError
+
+    parser = getattr(connection, "_parser", None)
+    parse = getattr(getattr(parser, "_reader", None), "gets", None)
+    while len(replies) < count:
+        try:
+            replies.append(await connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+        while parse is not None and len(replies) < count:
+            reply = parse()
+            if type(reply) in _VALUES or isinstance(reply, ResponseError):
+                replies.append(reply)
+            elif isinstance(reply, Exception):
+                raise reply
+            elif isinstance(reply, list):  # not a reply: the server tells something on its own
+                await parser.handle_push_response(reply)  # type: ignore[union-attr]
+            else:
+                break  # the next reply has not arrived yet
+
+
+_VALUES = frozenset((bytes, int, NoneType, list, float, bool, dict, set, str))
 _SCRIPTS: dict[str, Script] = {}  # scripts that were run, by digest
 
 
-def _is_unknown_script(reply: Any) -> bool:
-    return isinstance(reply, Exception) and type(reply).__name__ == "NoScriptError"
+def _is_unknown_script(reply: Exception) -> bool:
+    return type(reply).__name__ == "NoScriptError"
 
 
 def _whole(command: Command) -> Command:

@@ -45,6 +45,7 @@ _LEAVE = Script(
     """
 redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('DEL', KEYS[3])
 return 1
 """
 )
@@ -70,6 +71,7 @@ class RedisMembers:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
         self.number = 0
+        self._since = 0.0
         self.join()
         self._alive: set[int] = set()
         self._patient_until = 0.0  # no process counts as dead before this time
@@ -81,6 +83,7 @@ class RedisMembers:
     def join(self) -> None:
         """Take a new number, as a process that has just started."""
         self.number = int.from_bytes(clock.random_bytes(4), "big") % (1 << NUMBER_BITS) or 1
+        self._since = clock.now()
         self._alive = set()
 
     def when_dead(self, hear: Callable[[int], None]) -> None:
@@ -88,19 +91,26 @@ class RedisMembers:
         self._when_dead.append(hear)
 
     async def run(self) -> None:
-        """Report that this process is alive, until cancelled."""
+        """Report that this process is alive, until cancelled; it stays known until it leaves."""
+        while True:
+            try:
+                await self.report()
+            except StoreUnavailable:
+                await self._link.until_usable()
+                continue
+            await asyncio.sleep(_EVERY)
+
+    async def leave(self) -> None:
+        """Tell the others that this process ends, and delete what was sent to it."""
+        keys = (*self._keys[:2], self.inbox_of(self.number))
         try:
-            while True:
-                try:
-                    await self.report()
-                except StoreUnavailable:
-                    await self._link.until_usable()
-                    continue
-                await asyncio.sleep(_EVERY)
-        finally:
-            self._link.post(
-                self._link.run(_LEAVE, self._keys, (self.number,)), "leaving the others"
-            )
+            await self._link.run(_LEAVE, keys, (self.number,))
+        except StoreUnavailable as error:  # its lease lapses, and the inbox expires
+            logger.warning("leaving the others: %s", error)
+
+    def inbox_of(self, number: int) -> str:
+        """Return the key of the stream of messages to one process."""
+        return self._link.key("inbox", str(number))
 
     def introduction(self) -> Command:
         """Return the command by which other processes know this one, when the store was reached anew."""
@@ -109,7 +119,7 @@ class RedisMembers:
 
     def _renewal(self, *, judges: bool) -> Command:
         """Return the command that renews the lease; one that judges ends the leases that lapsed."""
-        me = DeployedProcess(self.number, socket.gethostname(), os.getpid(), clock.now())
+        me = DeployedProcess(self.number, socket.gethostname(), os.getpid(), self._since)
         given = (self.number, LEASE, msgspec.json.encode(me), int(judges))
         return self._link.calling(_REPORT, self._keys, given)
 

@@ -115,6 +115,7 @@ class RedisStore:
         }
 
     async def close(self) -> None:
-        """Write waiting events, and disconnect."""
+        """Write waiting events, leave the other processes, and disconnect."""
         await self.events.close()
+        await self.members.leave()
         await self.link.close()

@@ -17,7 +17,8 @@ logger = logging.getLogger("mcpearl.stores")
 
 _BLOCK = 5.0  # seconds one read blocks
 _AT_ONCE = 500  # most entries of one read
-_START = b"0-0"
+BEGINNING = b"0-0"
+"""The position before the first entry of a stream."""
 
 Entry = Mapping[bytes, bytes]
 HearEntry = Callable[[Entry, bytes], None]
@@ -26,15 +27,15 @@ HearEntry = Callable[[Entry, bytes], None]
 class _Followed:
     """One stream, and how far it was read."""
 
-    __slots__ = ("hear", "key", "missed", "position", "whole")
+    __slots__ = ("after", "hear", "key", "missed", "position")
 
     def __init__(
-        self, key: str, hear: HearEntry, missed: Callable[[], None], *, whole: bool = False
+        self, key: str, hear: HearEntry, missed: Callable[[], None], after: bytes | None = None
     ) -> None:
         self.key = key
         self.hear = hear
         self.missed = missed
-        self.whole = whole
+        self.after = after
         self.position: bytes | None = None  # None before the server was reached
 
 
@@ -55,24 +56,27 @@ class Tail:
         self._streams = [_Followed(key, hear, missed)]
         self._reading: asyncio.Task[None] | None = None
 
-    def also(
-        self, key: str, hear: HearEntry, missed: Callable[[], None], *, whole: bool = False
-    ) -> None:
-        """Read another stream too. Only before `start`.
+    def also(self, key: str, hear: HearEntry, missed: Callable[[], None], after: bytes) -> None:
+        """Read another stream too, all that follows a position. Only before `start`.
 
         Args:
             key: The key of the stream.
             hear: Called with each entry and its id.
             missed: Called when entries may have been lost.
-            whole: Whether to read the stream from its beginning: all of it is meant for this process.
+            after: The id of the entry that was read last, or `BEGINNING`.
         """
-        self._streams.append(_Followed(key, hear, missed, whole=whole))
+        self._streams.append(_Followed(key, hear, missed, after))
+
+    def position(self, key: str) -> bytes:
+        """Return how far a stream was read: the id of the last entry."""
+        (position,) = (stream.position for stream in self._streams if stream.key == key)
+        return position or BEGINNING
 
     async def start(self) -> None:
         """Start reading. Entries that are added after this returns are handed over."""
         for stream in self._streams:
-            stream.position = _START if stream.whole else None
-            if stream.whole:
+            stream.position = stream.after
+            if stream.position is not None:
                 continue
             try:
                 stream.position = await self._newest(stream.key)
@@ -90,7 +94,7 @@ class Tail:
     async def _newest(self, key: str) -> bytes:
         """Return the position of the newest entry."""
         reply = await self._link.send("XREVRANGE", key, "+", "-", "COUNT", 1)
-        return bytes(reply[0][0]) if reply else _START
+        return bytes(reply[0][0]) if reply else BEGINNING
 
     async def _read_forever(self) -> None:
         retries = Retries(RECONNECTS)
@@ -113,16 +117,16 @@ class Tail:
             if stream.position is None:
                 stream.position = await self._newest(stream.key)
                 stream.missed()
-            elif stream.position != _START and not await self._has(stream):
+            elif stream.position != BEGINNING and not await self._has(stream):
                 stream.missed()
 
     async def _has(self, stream: _Followed) -> bool:
         """Whether the entry that was read last is still there, and therefore all that follow it."""
-        position = stream.position or _START
+        position = stream.position or BEGINNING
         return bool(await self._link.send("XRANGE", stream.key, position, position))
 
     async def _read(self, client: Any) -> None:
-        positions = {stream.key: stream.position or _START for stream in self._streams}
+        positions = {stream.key: stream.position or BEGINNING for stream in self._streams}
         command = ("XREAD", "COUNT", _AT_ONCE, "BLOCK", int(_BLOCK * 1000), "STREAMS")
         reply = await client.execute_command(*command, *positions, *positions.values())
         if not reply:

@@ -6,9 +6,11 @@ wants to hear of them.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -75,17 +77,31 @@ _PAGE = (
     f"SELECT {_COLUMNS} FROM tasks WHERE owner = ? AND number > ? AND expires > ? "
     "ORDER BY number LIMIT ?"
 )
+_COUNT_CHANGE = "UPDATE changes SET last = last + 1"
+_LAST_CHANGE = "(SELECT last FROM changes)"
 _INSERT = (
-    f"INSERT INTO tasks ({_COLUMNS}, change, expires) "
-    f"VALUES ({', '.join('?' for _ in _FIELDS)}, ?, ?)"
+    f"INSERT INTO tasks ({_COLUMNS}, expires, change) "
+    f"VALUES ({', '.join('?' for _ in _FIELDS)}, ?, {_LAST_CHANGE})"
 )
+# Members that never change: SQLite would write the indexes that they are in again.
+_FIXED = ("id", "owner", "ttl", "created")
+_CHANGING = tuple(name for name in _FIELDS if name not in _FIXED)
 _REPLACE = (
-    f"UPDATE tasks SET ({_COLUMNS}, change) = ({', '.join('?' for _ in _FIELDS)}, ?) WHERE id = ?"
+    f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in _CHANGING)}, change = {_LAST_CHANGE} "
+    "WHERE id = ?"
+)
+_HELD = (
+    "SELECT owner, created, ttl, revision, fence, holder, lease_until, status FROM tasks "
+    "WHERE id = ? AND expires > ?"
 )
 _LAPSED = (
     f"SELECT {_COLUMNS} FROM tasks WHERE status IN ('working', 'input_required') "
     "AND lease_until <= ? AND expires > ? AND NOT (status = 'input_required' AND holder IS NULL) "
     "ORDER BY lease_until LIMIT ?"
+)
+_ROOM = (
+    "SELECT (SELECT tasks FROM counts WHERE owner = '*'), (SELECT tasks FROM counts WHERE owner = ?), "
+    "EXISTS (SELECT 1 FROM tasks WHERE expires <= ?)"
 )
 _EXPIRE = "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
 
@@ -110,6 +126,7 @@ class SqliteTaskStore:
         self._file = SqliteThread(self.path, APPLICATION, VERSION, _SCHEMA)
         self._hearers: list[tuple[Hear, Callable[[], bool]]] = []
         self._heard = 0  # the last change that was passed to hearers
+        self._news: dict[str, int] = {}  # own changes not passed to hearers yet
         self._data_version = 0
 
     async def start(self) -> None:
@@ -132,8 +149,8 @@ class SqliteTaskStore:
         def work(connection: sqlite3.Connection) -> None:
             self._check_room(connection, task.owner, now)
             try:
-                row = (*_row(task), _next_change(connection), now + task.ttl)
-                connection.execute(_INSERT, row)
+                connection.execute(_COUNT_CHANGE)
+                connection.execute(_INSERT, (*_row(task), now + task.ttl))
             except sqlite3.IntegrityError:
                 raise ValueError("a task with this id exists") from None
 
@@ -141,20 +158,15 @@ class SqliteTaskStore:
         return task
 
     def _check_room(self, connection: sqlite3.Connection, owner: Identity, now: float) -> None:
-        connection.execute(_EXPIRE, (now, _EXPIRED_AT_ONCE))
-        for key, limit, text in (
-            ("*", self._max, f"there are {self._max} tasks already"),
-            (
-                _owner(owner),
-                self._max_per_owner,
-                f"this owner has {self._max_per_owner} tasks already",
-            ),
-        ):
-            found = connection.execute(
-                "SELECT tasks FROM counts WHERE owner = ?", (key,)
-            ).fetchone()
-            if found is not None and found[0] >= limit:
-                raise TasksFull(text)
+        given = (_owner(owner), now)
+        in_all, own, some_expired = connection.execute(_ROOM, given).fetchone()
+        if some_expired:
+            connection.execute(_EXPIRE, (now, _EXPIRED_AT_ONCE))
+            in_all, own, _ = connection.execute(_ROOM, given).fetchone()
+        if (in_all or 0) >= self._max:
+            raise TasksFull(f"there are {self._max} tasks already")
+        if (own or 0) >= self._max_per_owner:
+            raise TasksFull(f"this owner has {self._max_per_owner} tasks already")
 
     async def get(self, id: str, owner: Identity) -> TaskRecord | None:
         """Return a task to its owner."""
@@ -188,21 +200,24 @@ class SqliteTaskStore:
         now = clock.now()
 
         def work(connection: sqlite3.Connection) -> TaskRecord | None:
-            stored = _find(connection, task.id, now)
-            if stored is None or stored.status in TERMINAL or stored.revision != expected:
+            stored = connection.execute(_HELD, (task.id, now)).fetchone()
+            if stored is None:
                 return None
-            if fence is not None and stored.fence != fence:
+            owner, created, ttl, revision, current, holder, lease_until, status = stored
+            if status in TERMINAL or revision != expected:
+                return None
+            if fence is not None and current != fence:
                 return None
             over = task.status in TERMINAL
             changed = replace(
                 task,
-                owner=stored.owner,
-                created=stored.created,
-                ttl=stored.ttl,
-                revision=stored.revision,
-                fence=stored.fence,
-                holder=None if over else stored.holder,
-                lease_until=0.0 if over else stored.lease_until,
+                owner=_identity(owner),
+                created=created,
+                ttl=ttl,
+                revision=revision,
+                fence=current,
+                holder=None if over else holder,
+                lease_until=0.0 if over else lease_until,
             )
             return _write(connection, changed, now)
 
@@ -299,9 +314,15 @@ class SqliteTaskStore:
 
     def _tell(self, id: str, revision: int) -> None:
         if self._hearers:
-            asyncio.get_running_loop().call_soon(self._spread, [(id, revision)])
+            if not self._news:
+                asyncio.get_running_loop().call_soon(self._spread_own)
+            self._news[id] = revision
 
-    def _spread(self, news: list[tuple[str, int]]) -> None:
+    def _spread_own(self) -> None:
+        news, self._news = self._news, {}
+        self._spread(news.items())
+
+    def _spread(self, news: Iterable[tuple[str, int]]) -> None:
         for hear, _ in list(self._hearers):
             for id, revision in news:
                 hear(id, revision)
@@ -337,30 +358,42 @@ def _find(connection: sqlite3.Connection, id: str, now: float) -> TaskRecord | N
 
 def _write(connection: sqlite3.Connection, task: TaskRecord, now: float) -> TaskRecord:
     task = replace(task, revision=task.revision + 1, updated=now)
-    connection.execute(_REPLACE, (*_row(task), _next_change(connection), task.id))
+    connection.execute(_COUNT_CHANGE)
+    connection.execute(_REPLACE, (*map(_plain, _changing(task)), task.id))
     return task
 
 
-def _next_change(connection: sqlite3.Connection) -> int:
-    connection.execute("UPDATE changes SET last = last + 1")
-    number: int = connection.execute("SELECT last FROM changes").fetchone()[0]
-    return number
-
-
+@lru_cache(maxsize=1024)
 def _owner(owner: Identity) -> str:
     return msgspec.json.encode(owner).decode()
 
 
-def _row(task: TaskRecord) -> tuple[Any, ...]:
-    return tuple(_owner(task.owner) if name == "owner" else getattr(task, name) for name in _FIELDS)
+@lru_cache(maxsize=1024)
+def _identity(owner: str) -> Identity:
+    return cast("Identity", _identity_decoder.decode(owner))
 
 
-_FLAGS = ("tool_error", "repeatable", "running")
+_identity_decoder = msgspec.json.Decoder(Identity)
+_members = attrgetter(*_FIELDS)
+_changing = attrgetter(*_CHANGING)
+_OWNER = _FIELDS.index("owner")
+
+
+def _row(task: TaskRecord) -> list[Any]:
+    row = [_plain(value) for value in _members(task)]
+    row[_OWNER] = _owner(task.owner)
+    return row
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a type that `sqlite3` takes as it is; it looks for adapters for all others."""
+    kind = type(value)
+    return bytearray(value) if kind is bytes else int(value) if kind is bool else value
 
 
 def _record(row: tuple[Any, ...]) -> TaskRecord:
     members = dict(zip(_FIELDS, row, strict=True))
-    members["owner"] = tuple(msgspec.json.decode(members["owner"]))
-    for flag in _FLAGS:
+    members["owner"] = _identity(members["owner"])
+    for flag in ("tool_error", "repeatable", "running"):
         members[flag] = bool(members[flag])
     return TaskRecord(**members)

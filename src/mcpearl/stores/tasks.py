@@ -38,7 +38,7 @@ def machine_in(holder: str) -> str:
     return holder.rpartition(_PLACE)[0]
 
 
-class TaskRecord(Struct, frozen=True, kw_only=True):
+class TaskRecord(Struct, frozen=True, kw_only=True, gc=False):
     """All that is stored of a task."""
 
     id: str

@@ -26,7 +26,7 @@ from mcpearl.transports.http_server.sessions import Stage, StreamTerms, Transpor
 
 SESSION = 8 * 1024  # bytes a session is charged, about what it takes
 _OWN_LOOKS = 64  # sessions of one caller looked at to find an idle one
-_ELSEWHERE = (
+ELSEWHERE = (
     "This session began at another process, or before this one was started; begin a new one with "
     "`initialize`. If several processes serve this address, each has sessions of its own, unless they "
     "share a store: use `Server(store='redis://…')` or `app.run('http', workers=…)`, or send all "
@@ -224,7 +224,7 @@ class SessionTable(Generic[S]):
         """Return the refusal of a request whose session is not here."""
         if self.records is not None or id.startswith(self._prefix) or not _is_ours(id):
             return gone()
-        return Refused(404, _ELSEWHERE)
+        return Refused(404, ELSEWHERE)
 
     # Using
 

@@ -66,6 +66,20 @@ def test_a_whole_log_verifies(log: Path) -> None:
     assert (whole.size, whole.signed, whole.torn) == (100, 100, 0)
 
 
+@pytest.mark.parametrize("rotate", [1 << 30, 1000])
+def test_a_log_that_is_written_meanwhile_verifies(tmp_path: Path, rotate: int) -> None:
+    write(tmp_path, 20, rotate=rotate)
+    written = []
+
+    def write_more(number: int, leaf: bytes, entry: bytes) -> None:
+        if number % 5 == 0 and len(written) < 4:
+            written.append(number)
+            write(tmp_path, 10, batch=5, signed_every=1, rotate=rotate)
+
+    Log(tmp_path, TRUSTED).verify(write_more)
+    assert len(written) == 4
+
+
 def test_a_changed_record_is_named(log: Path) -> None:
     change(log, lambda held: held.__setitem__(43, held[43].replace(b"tools/call", b"tools/list")))
     assert fault_of(log) == f"{FIRST}, line 44: record 42 was changed: its hash is another one"

@@ -262,18 +262,36 @@ class Log:
         """
         if self._since is not None:
             self._since.check(self._keys)
+        latest = self._latest()  # first: a log that is written meanwhile gets newer heads
         segments = self._segments()
         for segment in segments:
             is_last = segment is segments[-1]
             heads = segment.heads(is_last=is_last)
             self._check_segment(segment, heads, is_last=is_last, each=each)
-        self._check_latest()
+        self._check_latest(latest)
         since = self._since
         if since is not None and since.size > self.size:
             raise Discrepancy(
                 f"records {self.size} to {since.size - 1} are missing at the end: "
                 f"the log had {since.size} records"
             )
+
+    def _latest(self) -> bytes | None:
+        """Return what is in the file `checkpoint`: a copy of the last head, for convenience."""
+        try:
+            return (self.folder / "checkpoint").read_bytes()
+        except OSError:
+            return None
+
+    def _check_latest(self, latest: bytes | None) -> None:
+        if latest is None:
+            return
+        try:
+            head = SignedHead.parse(latest)
+        except Discrepancy as fault:
+            raise Discrepancy(f"checkpoint: {fault}") from None
+        if head not in self.heads:
+            raise Discrepancy("checkpoint: it is not one of the heads of this log")
 
     def _segments(self) -> list[Segment]:
         try:
@@ -430,15 +448,6 @@ class Log:
             raise Discrepancy(
                 f"{segment.path.name}: record {self.size - 1} does not name a key"
             ) from None
-
-    def _check_latest(self) -> None:
-        try:
-            latest = (self.folder / "checkpoint").read_bytes()
-        except OSError:
-            return  # it is a copy of the last head, for convenience
-        head = SignedHead.parse(latest)
-        if not any(head == signed for signed in self.heads):
-            raise Discrepancy("checkpoint: it is not one of the heads of this log")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -158,3 +158,25 @@ async def test_errors_of_work_without_a_task_are_raised() -> None:
     with pytest.raises(ValueError, match="no bread"):
         through(work())
     assert asyncio.current_task() is this
+
+
+async def test_work_that_waits_after_all_and_is_cancelled_at_once_is_told() -> None:
+    trace: list[str] = []
+    variable: ContextVar[str] = ContextVar("variable")
+
+    async def work() -> None:
+        token = variable.set("own")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            trace.append("cancelled")
+            raise
+        finally:
+            variable.reset(token)
+
+    task = through(work())
+    assert task is not None
+    task.cancel()  # before the loop has turned
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert trace == ["cancelled"]

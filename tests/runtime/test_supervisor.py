@@ -7,7 +7,7 @@ import pytest
 
 from mcpearl import Child, Supervisor
 from mcpearl.runtime.backoff import Backoff
-from mcpearl.runtime.supervisor import GaveUp, StartFailed
+from mcpearl.runtime.supervisor_errors import GaveUp, StartFailed
 from mcpearl.runtime.tree import NodeChange
 from mcpearl.testing.clock import MovableClock
 from tests.waiting import eventually

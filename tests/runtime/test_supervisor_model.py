@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff
 from mcpearl.runtime.child import Child
-from mcpearl.runtime.supervisor import GaveUp, StartFailed, Supervisor
+from mcpearl.runtime.supervisor import Supervisor
+from mcpearl.runtime.supervisor_errors import GaveUp, StartFailed
 from tests.runtime.virtual_time import VirtualLoop
 
 _DELAYS = (1.0, 2.0, 4.0)

@@ -1,34 +1,17 @@
 """Asking the client: the same handler in both eras, as its author would test it."""
 
-import dataclasses
 from typing import Any
 
-import pydantic
 import pytest
 
 from mcpearl import Client, Context, McpError, Server
 from mcpearl.testing import Answers
 from mcpearl.types import CreateMessageResult, TextContent
+from tests.server.journeys import SCHEMA, Journey, JourneyModel
 
 pytestmark = pytest.mark.mcpearl(era=["legacy", "modern"])
 
 
-@dataclasses.dataclass
-class Journey:
-    city: str
-    days: int = 1
-
-
-class JourneyModel(pydantic.BaseModel):
-    city: str
-    days: int = 1
-
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "maximum": 9}},
-    "required": ["city"],
-}
 KINDS: dict[str, Any] = {"dataclass": Journey, "model": JourneyModel, "schema": SCHEMA}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Server, ServerExtension
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.server.extensions import method, notification
 from mcpearl.types import CallToolResult, RequestParams, Result
 from mcpearl.types.base import NotificationParams
@@ -147,3 +148,52 @@ def test_what_is_not_an_extension_is_refused() -> None:
         Server("x", extensions=[Audit(), Audit()])
     with pytest.raises(ValueError, match="`prompts/list` is a method of the specification"):
         Server("x", extensions=[Thief()])
+
+
+class Looking(ServerExtension):
+    """Notes what the results of tools are."""
+
+    identifier = "com.example/looking"
+
+    def __init__(self) -> None:
+        self.seen: list[type] = []
+
+    async def call_tool(self, ctx: Context, call_next: Any) -> Any:
+        result = await call_next()
+        self.seen.append(type(result))
+        return result
+
+
+class Passing(Looking):
+    """Says that it does not look at them."""
+
+    identifier = "com.example/passing"
+    passes_results = True
+
+
+@pytest.mark.parametrize(
+    ("extensions", "seen"),
+    [
+        ([Looking()], [CallToolResult]),
+        ([Passing()], [EncodedToolResult]),
+        ([Passing(), Looking()], [CallToolResult, CallToolResult]),
+    ],
+)
+async def test_results_are_encoded_unless_an_extension_looks_at_them(
+    extensions: list[Looking], seen: list[type]
+) -> None:
+    app = Server("looked at", extensions=extensions)
+
+    @app.tool
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @app.tool(task=True)
+    async def triple(number: int) -> int:
+        return 3 * number
+
+    async with wire(app) as client:
+        answer = await client.call("double", {"number": 21})
+        assert answer["result"]["structuredContent"] == {"result": 42}
+        assert text_of(answer) == "42"
+    assert [kind for each in extensions for kind in each.seen] == seen

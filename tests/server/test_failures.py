@@ -5,13 +5,15 @@ import decimal
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcpearl import Context, Limits, McpError, Server, ToolError
+from mcpearl import Client, Context, Limits, McpError, Server, ToolError
 from mcpearl.types import CallToolResult
 from tests.server.wire import ERAS, LEGACY, text_of, wire
+from tests.waiting import eventually
 
 
 class Unspeakable(Exception):
@@ -275,3 +277,35 @@ async def test_handlers_that_never_return_cost_their_thread_only() -> None:
         for _ in range(20):
             assert text_of(await client.call("works")) == "fine"
     never.set()
+
+
+async def test_a_server_without_free_descriptors_answers_failures(tmp_path: Path) -> None:
+    """It has loaded what an answer to a failure needs before it is needed."""
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import resource, sys\n"
+        "from mcpearl import Server\n"
+        "app = Server('exhausted')\n"
+        "@app.tool\n"
+        "async def settled() -> bool:\n"
+        "    return {'mcpearl.server.failures', 'mcpearl.types.content'} <= set(sys.modules)\n"
+        "@app.tool\n"
+        "async def exhaust() -> bool:\n"
+        "    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))\n"
+        "    return True\n"
+        "@app.tool\n"
+        "async def fail() -> bool:\n"
+        "    raise ValueError('no bread')\n"
+        "app.run()\n"
+    )
+    async with Client(script) as client:
+
+        async def settled() -> bool:
+            return (await client.call_tool("settled")).structured_content == {"result": True}
+
+        await eventually(settled)
+        await client.call_tool("exhaust")
+        failed = await client.call_tool("fail")
+        assert failed.is_error
+        assert "no bread" in failed.text

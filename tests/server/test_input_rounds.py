@@ -9,30 +9,12 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 import msgspec
-import pydantic
 import pytest
 
 from mcpearl import Context, McpError, Server
 from mcpearl.auth import Principal
+from tests.server.journeys import SCHEMA, Journey, JourneyModel
 from tests.server.wire import ERAS, LEGACY, MODERN, Wire, text_of, wire
-
-
-@dataclasses.dataclass
-class Trip:
-    city: str
-    days: int = 1
-
-
-class Model(pydantic.BaseModel):
-    city: str
-    days: int = 1
-
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "maximum": 9}},
-    "required": ["city"],
-}
 
 
 async def retry(client: Wire, asked: Any, params: dict[str, Any], answers: dict[str, Any]) -> Any:
@@ -47,7 +29,7 @@ async def retry(client: Wire, asked: Any, params: dict[str, Any], answers: dict[
 
 
 @pytest.mark.parametrize("version", ERAS)
-@pytest.mark.parametrize("kind", [Trip, Model, SCHEMA])
+@pytest.mark.parametrize("kind", [Journey, JourneyModel, SCHEMA])
 @pytest.mark.parametrize("content", [{}, {"city": 5}, {"city": "Oslo", "days": "many"}])
 async def test_answers_that_do_not_fit_the_form(kind: Any, version: str, content: Any) -> None:
     app = Server("asking")
@@ -76,7 +58,7 @@ async def test_forms_a_client_cannot_show_are_the_handlers_mistake() -> None:
 
     @dataclasses.dataclass
     class Nested:
-        trip: Trip
+        trip: Journey
 
     @app.tool
     async def nested(ctx: Context) -> str:
@@ -177,7 +159,7 @@ def booking(**options: Any) -> tuple[Server, list[str]]:
 
     @app.tool
     async def book(guest: str, ctx: Context) -> str:
-        city = (await ctx.elicit("Where to?", Trip)).data.city
+        city = (await ctx.elicit("Where to?", Journey)).data.city
 
         def reserve() -> int:
             booked.append(city)

@@ -5,12 +5,15 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
+import anyio
 import pytest
 
 from mcpearl import Client, Context, Server
 from tests.server.wire import ERAS, text_of, wire
+from tests.waiting import eventually
 
 
 class Database:
@@ -228,6 +231,146 @@ asyncio.run(client.__aenter__())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_that_ends_without_leaving_its_client_leaves_the_lifespan_once() -> None:
+    program = """
+import asyncio
+from contextlib import asynccontextmanager
+from mcpearl import Client, Server
+
+@asynccontextmanager
+async def lifespan(app):
+    try:
+        yield
+    finally:
+        await asyncio.sleep(0.01)  # the loop goes on closing the rest meanwhile
+        print("left")
+
+asyncio.run(Client(Server("living", lifespan=lifespan)).__aenter__())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
+
+
+async def test_a_task_group_in_it_is_left_by_the_task_that_entered_it() -> None:
+    """`anyio` refuses to leave a group in another task, and the first client may leave first."""
+    trace: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep_forever)
+            yield
+            group.cancel_scope.cancel()
+        trace.append("left")
+
+    app = Server("living", lifespan=lifespan)
+    entered, leave = [asyncio.Event() for _ in range(2)], [asyncio.Event() for _ in range(2)]
+
+    async def hold(number: int) -> None:
+        async with app.running():
+            entered[number].set()
+            await leave[number].wait()
+
+    first = asyncio.create_task(hold(0))
+    await entered[0].wait()
+    second = asyncio.create_task(hold(1))
+    await entered[1].wait()
+    for number, task in enumerate((first, second)):
+        leave[number].set()
+        await asyncio.wait_for(task, 30)
+    assert trace == ["left"]
+
+
+def losing_its_database(when: asyncio.Event) -> Server:
+    """Return a server whose lifespan has a task that fails."""
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            yield
+
+    async def fail() -> None:
+        await when.wait()
+        raise ConnectionError("the database went away")
+
+    return Server("living", lifespan=lifespan)
+
+
+async def test_one_that_fails_while_the_server_runs_ends_its_holder() -> None:
+    holding = asyncio.Event()
+    with pytest.raises(ExceptionGroup) as raised:
+        async with losing_its_database(holding).running():
+            holding.set()
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
+    assert raised.group_contains(ConnectionError, match="the database went away")
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+
+
+async def test_one_that_fails_does_not_cancel_a_holder_that_has_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def hold() -> None:
+        with pytest.raises(ExceptionGroup):
+            async with app.running():
+                held.set()
+                await done.wait()
+
+    held, left, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    app = losing_its_database(left)
+    async with app.running():
+        other = asyncio.create_task(hold())
+        await held.wait()
+    left.set()
+    await eventually(lambda: "the lifespan of living failed" in caplog.text)
+    done.set()
+    await asyncio.wait_for(other, 30)
+
+
+async def test_a_start_that_is_cancelled_ends_it() -> None:
+    trace: list[str] = []
+    begun = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            trace.append("ended")
+        yield
+
+    async def hold() -> None:
+        async with Server("living", lifespan=lifespan).running():
+            pytest.fail("never reached")
+
+    task = asyncio.create_task(hold())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert trace == ["ended"]
+
+
+async def test_context_variables_that_it_sets_are_seen_by_handlers() -> None:
+    tenant = ContextVar("tenant", default="none")
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        tenant.set("acme")
+        yield
+
+    app = Server("living", lifespan=lifespan)
+
+    @app.tool
+    async def whose() -> str:
+        return tenant.get()
+
+    async with wire(app) as client:
+        assert text_of(await client.call("whose")) == "acme"
 
 
 async def test_unknown_wires_are_named() -> None:

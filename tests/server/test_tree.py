@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix
-from mcpearl.runtime.supervisor import GaveUp
+from mcpearl.runtime.supervisor_errors import GaveUp
 from mcpearl.server.server import Server as ServerType
 from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port

@@ -10,7 +10,7 @@ import pytest
 
 from tests.telemetry.collector import collecting
 
-PATIENCE = 25  # seconds; the SDK itself waits for a minute and more
+PATIENCE = 50  # seconds, beside other tests; the SDK itself waits for a minute and more
 CLIENT = """
 import asyncio
 from mcpearl import Client, Server

@@ -2,16 +2,19 @@
 
 import asyncio
 import math
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
-from mcpearl.runtime.observer import MOST_TIMES
+from mcpearl.server.connection import ServerConnection
 from mcpearl.server.extensions import method
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
 from mcpearl.telemetry.prometheus import METRICS, render
 from mcpearl.telemetry.recent import RecentCalls
+from mcpearl.transports.null import NullTransport
 from mcpearl.types import CallToolResult, RequestParams, Result
 from tests.server.wire import ERAS, wire
 from tests.transports.raw_http import modern, serving
@@ -444,39 +447,26 @@ async def test_a_reader_in_between_sees_every_call_that_has_ended(version: str) 
             for name in ("work", "other"):
                 answer = await client.call(name, {})
                 assert "error" not in answer
-            assert metrics.times, "calls are noted, and added up later"
             calls = metrics.snapshot().calls
             for name in ("work", "other"):
                 seconds, size, *buckets = calls["tools/call", name, ""]
                 assert sum(buckets) == number
                 assert seconds > 0
             sizes.append(size)
-            assert not metrics.times
         assert sizes == [size * sizes[0] for size in range(1, 6)]
-
-
-@pytest.mark.parametrize("version", ERAS)
-async def test_times_that_wait_to_be_added_up_are_bounded(version: str) -> None:
-    metrics = Metrics()
-    app = make_app(observer=metrics, telemetry=False)
-    longest = 0
-    async with wire(app, version) as client:
-        for _ in range(MOST_TIMES):
-            await client.call("work", {})
-            longest = max(longest, len(metrics.times))
-    # Each call has three entries. Nothing has read the numbers.
-    assert MOST_TIMES - 3 <= longest <= MOST_TIMES + 3
-    assert sum(metrics.snapshot().calls["tools/call", "work", ""][2:]) == MOST_TIMES
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 def test_times_fall_into_the_same_buckets_one_by_one_and_together(names: tuple[str, ...]) -> None:
     alone, together = Metrics(), Metrics()
-    for seconds in [*BOUNDS, 0.001, 0.011, 400.0, 0.0]:
+    now = 0.0
+    times: list[Any] = []
+    for seconds in [*(0.9 * bound for bound in BOUNDS), 0.001, 0.011, 400.0, 0.0]:
         for name in names:
-            alone.times.extend((name, seconds, 7))
-            alone.add_up()
-            together.times.extend((name, seconds, 7))
+            alone.add_up(0.0, [name, seconds, 7])
+            times += name, now + seconds, 7
+            now += seconds
+    together.add_up(0.0, times)
     for name in names:
         seconds, *counted = alone.snapshot().calls["tools/call", name, ""]
         assert together.snapshot().calls["tools/call", name, ""] == [
@@ -485,3 +475,83 @@ def test_times_fall_into_the_same_buckets_one_by_one_and_together(names: tuple[s
         ]
         buckets = counted[1:]
         assert buckets == [3, 2, *[1] * (len(BOUNDS) - 2), 1]
+
+
+class Kept(NullTransport):
+    """Keeps the answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[Any] = []
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(msgspec.json.decode(message))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+async def test_calls_that_are_read_together_are_each_counted_with_their_own_time(
+    traced: bool,
+) -> None:
+    metrics = Metrics()
+    app = Server("measured", observer=metrics, telemetry=traced)
+
+    @app.tool
+    async def work() -> str:
+        return "done"
+
+    @app.tool
+    async def blocks() -> str:
+        time.sleep(0.03)
+        return "done"
+
+    @app.tool
+    async def waits() -> str:
+        await asyncio.sleep(0.03)
+        return "done"
+
+    @app.tool
+    async def fails() -> str:
+        raise ToolError("no")
+
+    asked = ["work", "waits", "work", "blocks", "work", "fails", "work", "unknown", "work"]
+    messages: list[dict[str, Any]] = [
+        {"id": at, "method": "tools/call", "params": {"name": name, "arguments": {}}}
+        for at, name in enumerate(asked)
+    ]
+    messages[2:2] = [{"id": "list", "method": "tools/list"}, {"id": "ping", "method": "ping"}]
+    messages[7:7] = [{"method": "notifications/cancelled", "params": {"requestId": "none"}}]
+    traced_call = {"traceparent": f"00-{1:032x}-{2:016x}-01"}
+    messages[5]["params"]["_meta"] = traced_call
+    client = {"name": "test", "version": "1"}
+    initialize = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    async with app.running():
+        transport = Kept()
+        connection = ServerConnection(app.core, transport)
+        connection.received(
+            [
+                msgspec.json.encode({"jsonrpc": "2.0", **message})
+                for message in (
+                    {"id": "begin", "method": "initialize", "params": initialize},
+                    {"method": "notifications/initialized"},
+                    *messages,
+                )
+            ]
+        )
+        await eventually(lambda: len(transport.sent) == len(asked) + 3)
+        calls = {
+            key[1:]: (series[0], sum(series[2:3]), sum(series[3:]))
+            for key, series in metrics.snapshot().calls.items()
+            if key[0] == "tools/call"
+        }
+        listed = metrics.snapshot().calls["tools/list", "", ""]
+        connection.lost(None)
+    took, short, longer = calls.pop(("work", ""))
+    assert short + longer == 5
+    assert took < 0.03, "the time of one that blocks is not theirs"
+    for name in ("blocks", "waits"):
+        took, short, longer = calls.pop((name, ""))
+        assert took >= 0.03
+        assert (short, longer) == (0, 1)
+    assert sum(calls.pop(("fails", "tool_error"))[1:]) == 1
+    assert [sum(series[1:]) for series in calls.values()] == [1], "of the name that is not known"
+    assert sum(listed[2:]) == 1

@@ -19,7 +19,8 @@ from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.errors import ToolError
 from mcpearl.types.base import PaginatedRequestParams
 from mcpearl.types.tasks import ListTasksResult, Task
-from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
+from mcpearl.types.tool_calls import CallToolRequestParams
+from mcpearl.types.tools import ListToolsResult, Tool
 
 T = TypeVar("T")
 

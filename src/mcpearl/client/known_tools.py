@@ -13,7 +13,8 @@ from msgspec import Struct
 from mcpearl.client.tool_result import Reader, TypedToolResult
 from mcpearl.protocol.errors import InvalidResult
 from mcpearl.runtime.bounded import BoundedDict
-from mcpearl.types.tools import CallToolResult, Tool
+from mcpearl.types.tool_calls import CallToolResult
+from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.schema.given import Validator

@@ -12,9 +12,10 @@ from mcpearl.client.targets import Reachable
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.runtime.child import Child
-from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.runtime.supervisor import Supervisor
+from mcpearl.runtime.supervisor_errors import StartFailed
 from mcpearl.runtime.tree import Node
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 
 class Pool:

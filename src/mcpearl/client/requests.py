@@ -37,7 +37,7 @@ from mcpearl.types.base import (
     to_builtins,
 )
 from mcpearl.types.input_required import InputRequiredResult
-from mcpearl.types.tools import CallToolRequestParams
+from mcpearl.types.tool_calls import CallToolRequestParams
 
 R = TypeVar("R", bound=Result)
 

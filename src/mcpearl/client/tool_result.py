@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from mcpearl.protocol.errors import InvalidResult
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]

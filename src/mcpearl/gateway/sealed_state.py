@@ -9,7 +9,7 @@ from mcpearl.server.core import ServerCore
 from mcpearl.types.base import decode, encode
 from mcpearl.types.prompts import GetPromptRequestParams
 from mcpearl.types.resources import ReadResourceRequestParams
-from mcpearl.types.tools import CallToolRequestParams
+from mcpearl.types.tool_calls import CallToolRequestParams
 
 
 class SealedState(Struct, array_like=True):

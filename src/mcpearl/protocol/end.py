@@ -226,18 +226,20 @@ class End:
         del self.in_flight[call.key]
         return answer if call.batch is None else call.batch.close(answer, call.id)
 
-    def watch_answers(self, watch: Callable[[Call, bytes], None]) -> None:
-        """Call `watch` with each answered call and its encoded answer, before the answer is sent.
+    def watch_answers(
+        self,
+        watching: Callable[
+            [Callable[[Call, bytes], bytes | None]], Callable[[Call, bytes], bytes | None]
+        ],
+    ) -> None:
+        """Have each answered call and its encoded answer seen, before the answer is sent.
 
         An end that is not watched does no work for this.
+
+        Args:
+            watching: Takes the function that finishes a call, and returns one that does so and sees more.
         """
-        finish = self._finish
-
-        def watched(call: Call, answer: bytes) -> bytes | None:
-            watch(call, answer)
-            return finish(call, answer)
-
-        self._finish = watched  # type: ignore[method-assign]
+        self._finish = watching(self._finish)  # type: ignore[assignment, method-assign]
 
     def fail(self, call: Call, error: McpError) -> bytes | None:
         """Answer a call with an error; None when there is nothing to send."""

@@ -17,7 +17,6 @@ import msgspec
 from mcpearl import types
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import Wire
-from mcpearl.types.content import TextContent
 
 T = TypeVar("T")
 
@@ -166,7 +165,7 @@ def _one_block(content: Any) -> Any:
         return content
     if len(content) == 1:
         return content[0]
-    return TextContent(text="\n".join(map(_in_words, content)))
+    return types.TextContent(text="\n".join(map(_in_words, content)))
 
 
 def _form_without_defaults(properties: dict[str, Any]) -> dict[str, Any]:
@@ -206,7 +205,7 @@ REWRITES: Final[dict[str, dict[str, tuple[str, Callable[[Any], Any]]]]] = {
 def _in_words(block: Any) -> str:
     """Describe a content block in text."""
     match block:
-        case TextContent():
+        case types.TextContent():
             return block.text
         case types.ResourceLink():
             return f"{block.name}: {block.uri}"
@@ -311,9 +310,11 @@ class _Plans(dict[type, _Plan | None]):
         plan = self[type(member)]
         return member if plan is None else plan(member)
 
-    def _put_into_words(self, block: Any) -> TextContent:
+    def _put_into_words(self, block: Any) -> types.TextContent:
         annotations = getattr(block, "annotations", None)
-        return narrow(TextContent(text=_in_words(block), annotations=annotations), self._version)
+        return narrow(
+            types.TextContent(text=_in_words(block), annotations=annotations), self._version
+        )
 
 
 _plans: Final = {version: _Plans(version) for version in VERSIONS}

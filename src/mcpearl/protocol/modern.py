@@ -34,7 +34,6 @@ from mcpearl.types.base import (
 )
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.jsonrpc import INVALID_PARAMS
-from mcpearl.types.tools import CallToolResult
 
 LISTEN = "subscriptions/listen"
 COMPLETE = "complete"
@@ -119,11 +118,12 @@ def discover(offer: Offer, version: Version) -> types.DiscoverResult:
 class Stamp:
     """Completes modern results: adds the result type, the server's identity and caching hints."""
 
-    __slots__ = ("_identity", "_members", "complete")
+    __slots__ = ("_identity", "_members", "_meta", "complete")
 
     def __init__(self, info: Implementation) -> None:
         self._identity = {SERVER_INFO_KEY: msgspec.Raw(encode(info))}
         meta = b'"_meta":' + encode(self._identity)
+        self._meta = meta
         self._members = {
             kind: b'"resultType":"%b",%b' % (kind.encode(), meta)
             for kind in (COMPLETE, INPUT_REQUIRED)
@@ -134,11 +134,12 @@ class Stamp:
     def encode(self, result: Result, version: Version) -> tuple[bytes, bytes]:
         """Return the members to splice into a result in this version, and the encoded result."""
         result = narrow(result, version.name)
-        if type(result) is not CallToolResult and isinstance(result, CacheableResult):
+        if type(result) is not types.CallToolResult and isinstance(result, CacheableResult):
             result = _with_cache_hints(result)
         kind = INPUT_REQUIRED if type(result) is types.InputRequiredResult else COMPLETE
-        if result.meta is None and result.result_type is None:
-            return self._members[kind], encode(result)
+        if result.meta is None:
+            members = self._members[kind] if result.result_type is None else self._meta
+            return members, encode(result)
         whole = replace(
             result,
             meta={**self._identity, **(result.meta or {})},

@@ -69,6 +69,7 @@ class ReceiptLog:
         self, folder: Path, find_keys: Callable[[], list[SigningKey]], rotate: int
     ) -> None:
         self.folder = folder
+        self._lock_path = folder / "lock"
         self._find_keys = find_keys
         self._keys: list[SigningKey] = []
         self._rotate = rotate
@@ -298,7 +299,7 @@ class ReceiptLog:
 
     def _check_place(self) -> None:
         """Raise `OSError` if the folder was removed or moved: what is written there would be lost."""
-        if not os.path.samestat((self.folder / "lock").stat(), os.fstat(self._lock)):
+        if not os.path.samestat(self._lock_path.stat(), os.fstat(self._lock)):
             raise FileNotFoundError(
                 f"another folder has taken the place of {self.folder}; restart to begin a log there"
             )

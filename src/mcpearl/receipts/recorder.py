@@ -1,22 +1,23 @@
 """Notes the calls of one server or client as they begin and end, and hands the notes to the scribe.
 
-It runs on the event loop. A call costs two entries in a buffer; every few milliseconds the buffer is sent
-to the scribe, the process that writes. How much may wait for the scribe is limited; a setting decides
-what happens at the limit.
+It runs on the event loop. Most calls end before another one begins, and are noted when they end; of
+others the begin and the end are noted apart. Every few milliseconds the notes are sent to the scribe, the
+process that writes. How much may wait for the scribe is limited; a setting decides what happens then.
 """
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
-from mcpearl.receipts.records import Entry, Salts, about_call, about_result, split
-from mcpearl.receipts.scribe import HEADER, Setup, complete
+from mcpearl.receipts.records import COLUMNS, Salts, about_call, about_result, split
+from mcpearl.receipts.scribe import Setup, framed
 from mcpearl.receipts.scribe_process import ScribeProcess
 from mcpearl.runtime import clock
 from mcpearl.runtime.tree import Node
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.receipts")
 
-_encode_into = msgspec.msgpack.Encoder().encode_into
-_INTERVAL = 0.01  # seconds for which entries are collected
+_INTERVAL = 0.02  # seconds for which notes are collected
+_IDLE: Any = object()  # in place of a call: there is something to do before one can begin
+_PARAMS = 6  # the column that has the params
+_SET = 0.001  # seconds by which the time of day differs, if it was set
+_T = TypeVar("_T")
 _LONGEST = 256  # characters kept of an id that a client chose
 _CLOSED = "the log is closed"
 _BEHIND = "more is waiting to be written than `Receipts.queue`"
@@ -75,17 +79,23 @@ class Recorder:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scribe: ScribeProcess | None = None
         self._salts: Salts | None = None
-        self._calls = 0
-        # Entries are encoded as they come, so that no objects of a call are kept.
-        self._batch = bytearray(HEADER)
-        self._count = 0  # entries in the batch
+        self._notes: list[Any] = []  # the columns of one call after those of another
+        self._numbered = 0  # calls in batches that were handed over
+        self._apart = (
+            0  # what else is among the notes: ends of calls that began before, and records
+        )
+        # The call that began last, while nothing is noted of it; None if it has ended.
+        self._open: Call | None = _IDLE
+        self._began = 0.0  # when it began
+        self._scheduled = False  # whether the notes are going to be handed over
+        self._clock = 0.0  # the time of day at which the monotonic clock was 0
         self._problem: str | None = None  # why nothing can be written now
         self._full = False  # whether calls are refused or not recorded
         self._reason = ""  # why, for the server's log: it may name files
         self._told = ""  # why, as callers are told
         self._lost = 0  # how many calls were not recorded
         self._lost_since = 0.0
-        self._commits: list[asyncio.Future[None]] = []  # for the entries in the batch
+        self._commits: list[asyncio.Future[None]] = []  # for what is noted
 
     # Beginning and ending
 
@@ -93,8 +103,10 @@ class Recorder:
         """Open the log and start recording; raises `Unusable` if that fails."""
         self._loop = asyncio.get_running_loop()
         self._run = clock.random_bytes(6).hex()
-        self._calls = 0
+        self._notes.clear()
+        self._numbered = self._apart = 0
         self._full, self._problem = False, None
+        self._open, self._scheduled = _IDLE, False
         receipts = self._receipts
         setup = Setup(
             folder=str(receipts.folder.absolute()),
@@ -130,60 +142,108 @@ class Recorder:
 
     # Calls
 
+    # The two functions that are made here run for every call, so they do as little as possible.
+
+    def beginning(self, dispatch: Callable[[Call, Any], _T]) -> Callable[[Call, Any], _T]:
+        """Return a function that records that a call begins, and dispatches it.
+
+        It raises `McpError` if calls without a record are refused.
+        """
+
+        def begun(call: Call, ctx: Any) -> _T:
+            if call.recorded is None and (self._open is None or self._can_begin()):
+                self._began = clock.monotonic()
+                self._open = call
+            return dispatch(call, ctx)
+
+        return begun
+
+    def watching(self, finish: Callable[[Call, bytes], _T]) -> Callable[[Call, bytes], _T]:
+        """Return a function that records that a call is answered with a message, and finishes it."""
+        extend = self._notes.extend
+
+        def watched(call: Call, message: bytes) -> _T:
+            raw = call.raw
+            if call is self._open and len(raw) + len(message) <= _LARGE:
+                self._open = None
+                caller = call.caller
+                principal = caller.principal
+                if principal is not None:
+                    principal = _named(principal)
+                extend(
+                    (
+                        self._began,
+                        clock.monotonic(),
+                        call.method,
+                        caller.version.name,
+                        call.id,
+                        principal,
+                        raw,
+                        message,
+                    )
+                )
+            else:
+                self.answered(call, message)
+            return finish(call, message)
+
+        return watched
+
     def begin(self, call: Call) -> None:
         """Record that a call begins. Raises `McpError` if calls without a record are refused."""
-        if self._full:
-            self._refuse()
-            return
-        if call.recorded is not None:
-            return
-        number = self._calls = self._calls + 1
-        call.recorded = number, clock.monotonic()
-        params, caller = call.raw, call.caller
-        contents = bytes(params) if len(params) <= _LARGE else self._digested(number, bytes(params))
-        principal = caller.principal
-        if principal is not None:
-            principal = principal.subject, principal.client_id, principal.issuer
-        if not self._count:
-            self._schedule()
-        batch = self._batch
-        before = len(batch)
-        entry = number, clock.now(), call.method, caller.version.name, call.id, contents, principal
-        try:
-            _encode_into(entry, batch, -1)
-        except (ValueError, OverflowError, TypeError):
-            # Such as an id of more than 64 bits. The rest of the batch must not be lost with it.
-            del batch[before:]
-            caller_as_text = None if principal is None else [_text(part) for part in principal]
-            _encode_into((*entry[:4], _text(call.id), contents, caller_as_text), batch, -1)
-        self._count += 1
+        self.beginning(_nothing)(call, None)
 
     def answered(self, call: Call, message: bytes) -> None:
-        """Record that a call was answered with this message."""
-        if call.recorded is None:
-            return
-        number, since = call.recorded
-        call.recorded = None
-        outcome: str | None = None
-        contents: Any = message
-        if len(message) > _LARGE:
-            outcome, contents = self._summed_up(number, *split(message))
-        if not self._count:
-            self._schedule()
-        self._count += 1
-        entry = number, clock.now(), clock.monotonic() - since, outcome, contents
-        _encode_into(entry, self._batch, -1)
+        """Record that a call is answered with this message."""
+        self._end(call, message)
 
     def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
         """Record that a call ended, with this result or without an answer."""
-        if call.recorded is None:
+        self._end(call, (outcome, contents))
+
+    def _can_begin(self) -> bool:
+        if self._full:
+            self._refuse()
+            return False
+        self._prepare()
+        return True
+
+    def _prepare(self) -> None:
+        """Have the notes handed over soon, those of the call that is open too."""
+        if not self._scheduled:
+            self._schedule()
+        self._note_begin()
+
+    def _note_begin(self) -> None:
+        """Note that the last call began, if it has not ended."""
+        call = self._open
+        if call is not None and call is not _IDLE:
+            params, caller = bytes(call.raw), call.caller
+            principal = None if caller.principal is None else _named(caller.principal)
+            number = self._numbered + len(self._notes) // COLUMNS - self._apart + 1
+            call.recorded = number, self._began
+            contents: Any = params
+            if len(params) > _LARGE:
+                assert self._salts is not None
+                contents = self._salts.digest(number, 0, params), *about_call(params)
+            about = call.method, caller.version.name, call.id, principal, contents
+            self._notes.extend((self._began, None, *about, None))
+        self._open = _IDLE if self._full else None
+
+    def _end(self, call: Call, answer: bytes | tuple[str, bytes]) -> None:
+        """Note the end of a call apart from its begin."""
+        if call is not self._open and call.recorded is None:
             return
-        number, since = call.recorded
+        self._prepare()
+        number, began = call.recorded
         call.recorded = None
-        answer: Any = contents
+        outcome, contents = split(answer) if isinstance(answer, bytes) else answer
+        noted: Any = answer
         if len(contents) > _LARGE:
-            outcome, answer = self._summed_up(number, outcome, contents)
-        self._add((number, clock.now(), clock.monotonic() - since, outcome, answer))
+            assert self._salts is not None
+            found = about_result(contents) if outcome == "result" else (outcome, None)
+            noted = found[0], self._salts.digest(number, 1, contents), found[1]
+        self._apart += 1
+        self._notes.extend((began, clock.monotonic(), None, None, None, None, number, noted))
 
     def answered_itself(self, kind: str, message: bytes, wire: str) -> None:
         """Record a message that was answered without a call: a session began, or it was refused.
@@ -196,32 +256,13 @@ class Recorder:
         if self._full or self._scribe is None:
             self._lost += 1
             return
-        answer = _decode_answer(message)
         record = {"kind": kind, "run": self._run, "at": clock.now(), "wire": wire}
-        if answer.id is not None:
-            record["request"] = str(answer.id)[:_LONGEST]
-        if answer.error is not None:
-            record["code"] = answer.error.code
-        elif answer.result is not None:
-            record["version"] = answer.result.protocol_version
-        self._add(record)
+        self._add(record | _about_own_answer(message))
 
-    def _add(self, entry: Entry) -> None:
-        if not self._count:
-            self._schedule()
-        self._count += 1
-        _encode_into(entry, self._batch, -1)
-
-    def _digested(self, number: int, params: bytes) -> Any:
-        assert self._salts is not None
-        return self._salts.digest(number, 0, params), *about_call(params)
-
-    def _summed_up(self, number: int, outcome: str, contents: bytes) -> tuple[str, Any]:
-        assert self._salts is not None
-        task = ""
-        if outcome == "result":
-            outcome, task = about_result(contents)
-        return outcome, (self._salts.digest(number, 1, contents), task)
+    def _add(self, record: dict[str, Any]) -> None:
+        self._prepare()
+        self._apart += 1
+        self._notes.extend((None, None, None, None, None, None, record, None))
 
     def _refuse(self) -> None:
         if self._refuses:
@@ -237,22 +278,27 @@ class Recorder:
         """
         assert self._loop is not None
         future = self._loop.create_future()
-        if self._problem is None and self._count:
+        if self._problem is None and self._notes:
             self._commits.append(future)
         else:
             self._give_up([future])
         return future
 
-    def commit_answer(self, call: Call, message: bytes) -> None:
-        """Record that a call is answered, and block until that is on disk.
+    def committing(self, finish: Callable[[Call, bytes], _T]) -> Callable[[Call, bytes], _T]:
+        """Return a function like that of `watching`, which blocks until the records are on disk.
 
         This is for the few answers that no other code holds back, such as the end of a subscription.
         """
-        if call.recorded is not None:
-            self.answered(call, message)
-            self._hand_over()
-            if self._scribe is not None:
-                self._scribe.wait()
+
+        def committed(call: Call, message: bytes) -> _T:
+            if call is self._open or call.recorded is not None:
+                self.answered(call, message)
+                self._hand_over()
+                if self._scribe is not None:
+                    self._scribe.wait()
+            return finish(call, message)
+
+        return committed
 
     def _give_up(self, commits: "list[asyncio.Future[None]]") -> None:
         for future in commits:
@@ -268,6 +314,11 @@ class Recorder:
 
     def _schedule(self) -> None:
         assert self._loop is not None
+        self._scheduled = True
+        started = clock.now() - clock.monotonic()
+        if abs(started - self._clock) > _SET:
+            # It was set; or this process had a break between the two, which the larger number had not.
+            self._clock = max(started, clock.now() - clock.monotonic())
         if self.durable:
             self._loop.call_soon(self._hand_over)
         else:
@@ -275,10 +326,16 @@ class Recorder:
 
     def _hand_over(self) -> None:
         scribe = self._scribe
-        if scribe is None or not self._count:
+        if scribe is None:
             return
-        frame = complete(self._batch, self._count)
-        self._batch, self._count = bytearray(HEADER), 0
+        self._note_begin()
+        self._open, self._scheduled = _IDLE, False
+        if not self._notes:
+            return
+        frame = _framed(self._clock, self._numbered, self._notes)
+        self._numbered += len(self._notes) // COLUMNS - self._apart
+        self._apart = 0
+        self._notes.clear()
         commits, self._commits = self._commits, []
         scribe.put(frame, commits)
         if scribe.waiting > self._most:
@@ -301,7 +358,8 @@ class Recorder:
     def _fill(self, reason: str, told: str) -> None:
         """Refuse calls from now on, or do not record them."""
         if not self._full:
-            self._full = True
+            self._note_begin()
+            self._full, self._open = True, _IDLE
             self._lost_since = clock.now()
             what = "calls are refused" if self._refuses else "calls are not recorded"
             logger.error("%s: %s", what, reason)
@@ -326,6 +384,43 @@ class Recorder:
         self._add(gap)
 
 
-def _text(part: Any) -> str | None:
-    """Return part of an entry as text that can be encoded."""
-    return None if part is None else str(part)[:_LONGEST].encode(errors="replace").decode()
+def _about_own_answer(message: bytes) -> dict[str, Any]:
+    answer = _decode_answer(message)
+    about: dict[str, Any] = {}
+    if answer.id is not None:
+        about["request"] = str(answer.id)[:_LONGEST]
+    if answer.error is not None:
+        about["code"] = answer.error.code
+    elif answer.result is not None:
+        about["version"] = answer.result.protocol_version
+    return about
+
+
+def _nothing(call: Call, ctx: Any) -> None:
+    pass
+
+
+def _named(principal: Any) -> tuple[Any, ...]:
+    return principal.subject, principal.client_id, principal.issuer
+
+
+def _framed(started: float, numbered: int, notes: list[Any]) -> bytes:
+    """Return notes in the form in which they are sent."""
+    params = slice(_PARAMS, None, COLUMNS)
+    notes[params] = [bytes(each) if type(each) is Raw else each for each in notes[params]]
+    try:
+        return framed((started, numbered, notes))
+    except (ValueError, OverflowError, TypeError):
+        # Such as an id of more than 64 bits. The other calls must not be lost with it.
+        return framed((started, numbered, [_encodable(note) for note in notes]))
+
+
+def _encodable(note: Any) -> Any:
+    """Return a note, or part of one, in a form that can be encoded."""
+    if type(note) is tuple:
+        return [_encodable(part) for part in note]
+    try:
+        framed(note)
+    except (ValueError, OverflowError, TypeError):
+        return str(note)[:_LONGEST].encode(errors="replace").decode()
+    return note

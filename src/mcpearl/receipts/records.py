@@ -9,22 +9,23 @@ from hashlib import sha256, shake_256
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 _HEXADECIMAL = frozenset("0123456789abcdef")
 LONGEST_NAME = 256  # characters kept of what a caller chose
 _ID = len('{"jsonrpc":"2.0","id":')
 _SALT = 16
-_EACH_BLOCK = 256  # calls whose salts are derived together
+EACH_BLOCK = 256  # calls whose salts are derived together
 _KEPT_BLOCKS = 64
-_digest = sha256().copy
+_digest = sha256().copy  # copying a state is cheaper than making one
 
-# The entries sent from the event loop to the scribe. Contents are bytes, or a digest of them.
-# number, time, method, version, id of the request, params, principal (subject, client, issuer)
-Began = tuple[int, float, str, str, Any, bytes | str, tuple[Any, ...] | None]
-# number, time, duration, outcome, answer; without an outcome, the answer is a whole message
-Ended = tuple[int, float, float, str | None, bytes | str]
-Entry = Began | Ended | dict[str, Any]
+# What is sent from the event loop to the scribe: the columns of one call after those of another.
+#   when it began and when it ended, by the monotonic clock; None while it has not ended
+#   method, version, id of the request, principal (subject, client, issuer); None if they were sent before
+#   params: bytes; or digest, name, task and trace; or the number of a call whose begin was sent before
+#   answer: a whole message; or outcome and contents; or outcome, digest and task
+# A record that is not of a call is in the column of the params, without anything else.
+COLUMNS = 8
 
 
 class BeginRecord(Struct, tag="begin", tag_field="kind", omit_defaults=True):
@@ -36,12 +37,12 @@ class BeginRecord(Struct, tag="begin", tag_field="kind", omit_defaults=True):
     version: str
     request: int | str
     arguments: str
-    name: str | UnsetType = UNSET
-    task: str | UnsetType = UNSET
-    trace: str | UnsetType = UNSET
-    principal: str | UnsetType = UNSET
-    client: str | UnsetType = UNSET
-    issuer: str | UnsetType = UNSET
+    name: str | None = None
+    task: str | None = None
+    trace: str | None = None
+    principal: str | None = None
+    client: str | None = None
+    issuer: str | None = None
 
 
 class EndRecord(Struct, tag="end", tag_field="kind", omit_defaults=True):
@@ -51,8 +52,8 @@ class EndRecord(Struct, tag="end", tag_field="kind", omit_defaults=True):
     at: float
     duration: float
     outcome: str
-    result: str | UnsetType = UNSET
-    task: str | UnsetType = UNSET
+    result: str | None = None
+    task: str | None = None
 
 
 class _TraceMeta(Struct):
@@ -95,100 +96,104 @@ class Salts:
         self._prefix = secret + run.encode()
         self._blocks: dict[int, list[bytes]] = {}
 
-    def digest(self, number: int, which: int, contents: bytes | str) -> str:
+    def digest(self, number: int, which: int, contents: bytes) -> str:
         """Return the salted digest of the arguments (0) or the result (1) of a call."""
-        if type(contents) is str:
-            return contents  # it is the digest, made before
-        salts = self._blocks.get(number // _EACH_BLOCK) or self._derive(number // _EACH_BLOCK)
-        state = _digest()
-        state.update(salts[2 * (number % _EACH_BLOCK) + which] + contents)  # type: ignore[operator]
-        return state.hexdigest()
+        salts = self.block(number // EACH_BLOCK)
+        return sha256(salts[2 * (number % EACH_BLOCK) + which] + contents).hexdigest()
 
     def of(self, number: int) -> tuple[bytes, bytes]:
         """Return the two salts of a call."""
-        block = self._derive(number // _EACH_BLOCK)
-        place = 2 * (number % _EACH_BLOCK)
+        block = self.block(number // EACH_BLOCK)
+        place = 2 * (number % EACH_BLOCK)
         return block[place], block[place + 1]
 
-    def _derive(self, block: int) -> list[bytes]:
-        while len(self._blocks) >= _KEPT_BLOCKS:
-            del self._blocks[next(iter(self._blocks))]
-        size = 2 * _EACH_BLOCK * _SALT
-        salts = shake_256(self._prefix + block.to_bytes(8, "big")).digest(size)
-        self._blocks[block] = [salts[start : start + _SALT] for start in range(0, size, _SALT)]
-        return self._blocks[block]
+    def block(self, number: int) -> list[bytes]:
+        """Return the salts of 256 calls: two for each, one after the other."""
+        salts = self._blocks.get(number)
+        if salts is None:
+            while len(self._blocks) >= _KEPT_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            size = 2 * EACH_BLOCK * _SALT
+            data = shake_256(self._prefix + number.to_bytes(8, "big")).digest(size)
+            salts = [data[start : start + _SALT] for start in range(0, size, _SALT)]
+            self._blocks[number] = salts
+        return salts
 
 
 class Formatter:
-    """Makes records from the entries of one run."""
+    """Makes the records of one run."""
 
     def __init__(self, secret: bytes, run: str) -> None:
         self._run = f"{run}-"
-        self._digest = Salts(secret, run).digest
+        self._salts = Salts(secret, run)
 
-    def lines(self, entries: list[Any], encoded: bytes) -> list[bytes]:
-        """Return the records of entries, one line each.
+    def lines(self, clock: float, number: int, columns: list[Any], encoded: bytes) -> list[bytes]:
+        """Return the records of calls, one line each.
 
         Args:
-            entries: The entries.
-            encoded: The same in the form they were received in. It is searched once for what tells of
+            clock: The time of day at which the monotonic clock was 0.
+            number: How many calls began before these.
+            columns: What was noted of the calls; see `COLUMNS`.
+            encoded: The same in the form it was received in. It is searched once for what tells of
                 tasks and failures, which is faster than searching each result.
         """
+        # Calls per second depend on this loop, so what every call needs is written out in it.
         records: list[Any] = []
-        add, run, digest = records.append, self._run, self._digest
+        add, run, digest = records.append, self._run, _digest
+        salts: list[bytes] = []
+        first, last = 0, -1  # the salts of these calls
         plain = not _is_marked(encoded)
-        for entry in entries:
-            if type(entry) is dict:
-                add(entry)
-            elif len(entry) == 5:
-                number, at, took, outcome, answer = entry
-                found = task = ""
-                if type(answer) is list:  # large ones were digested on the event loop
-                    found, task = answer
-                else:
-                    if outcome is None:
-                        outcome, answer = split(answer)
-                    if outcome == "result" and not plain:
-                        outcome, task = about_result(answer)
-                    found = digest(number, 1, answer) if answer else ""
-                took = int(took * 1e6) / 1e6
-                add(EndRecord(f"{run}{number}", at, took, outcome, found or UNSET, task or UNSET))
+        each = iter(columns)
+        for began, ended, method, version, id, principal, params, answer in zip(
+            *[each] * COLUMNS, strict=True
+        ):
+            if method is not None:
+                of = number = number + 1
+            elif ended is not None:
+                of = params
             else:
-                add(self._begin(*entry))
+                add(params)
+                continue
+            if not first <= of <= last:
+                salts = self._salts.block(of // EACH_BLOCK)
+                first = of - of % EACH_BLOCK
+                last = first + EACH_BLOCK - 1
+            place = 2 * (of - first)
+            call = f"{run}{of}"
+            if method is not None:
+                if type(params) is list:  # large ones were digested on the event loop
+                    arguments, name, task, trace = params
+                else:
+                    state = digest()
+                    state.update(salts[place] + params)
+                    arguments = state.hexdigest()
+                    name, task, trace = about_call(params)
+                if type(id) is not int:
+                    id = str(id)[:LONGEST_NAME]
+                begin = BeginRecord(
+                    call, began + clock, method, version, id, arguments, name, task, trace
+                )
+                if principal is not None:
+                    begin.principal, begin.client, begin.issuer = map(_short, principal)
+                add(begin)
+            if ended is not None:
+                task = result = None
+                if type(answer) is bytes:
+                    outcome, contents = split(answer)
+                elif len(answer) == 2:
+                    outcome, contents = answer
+                else:
+                    outcome, result, task = answer
+                    contents = b""
+                if contents:
+                    if outcome == "result" and not plain:
+                        outcome, task = about_result(contents)
+                    state = digest()
+                    state.update(salts[place + 1] + contents)
+                    result = state.hexdigest()
+                took = int((ended - began) * 1e6) / 1e6
+                add(EndRecord(call, ended + clock, took, outcome, result, task))
         return encode_lines(records).splitlines(keepends=True)
-
-    def _begin(
-        self,
-        number: int,
-        at: float,
-        method: str,
-        version: str,
-        id: Any,
-        params: bytes | list[Any],
-        principal: list[Any] | None,
-    ) -> BeginRecord:
-        if type(params) is list:
-            digest, name, task, trace = params
-        else:
-            name, task, trace = about_call(params)  # type: ignore[arg-type]
-            digest = self._digest(number, 0, params)  # type: ignore[arg-type]
-        record = BeginRecord(
-            f"{self._run}{number}",
-            at,
-            method,
-            version,
-            id if type(id) is int else str(id)[:LONGEST_NAME],
-            digest,
-            name or UNSET,
-            task or UNSET,
-            trace or UNSET,
-        )
-        if principal is not None:
-            subject, client, issuer = principal
-            record.principal = _short(subject) or UNSET
-            record.client = _short(client) or UNSET
-            record.issuer = _short(issuer) or UNSET
-        return record
 
 
 def split(message: bytes) -> tuple[str, bytes]:
@@ -203,25 +208,25 @@ def split(message: bytes) -> tuple[str, bytes]:
     return "error", message[error + 9 : -1]
 
 
-def about_call(params: bytes) -> tuple[str, str, str]:
+def about_call(params: bytes) -> tuple[str | None, str | None, str | None]:
     """Return the parts of params that are recorded: the name or URI, the task and the trace."""
     try:
         read = _read_params(params)
     except _UNREADABLE:
-        return "", "", ""
-    trace = None if read.meta is None else read.meta.traceparent
-    name = read.uri if read.name is None else read.name
-    return (
-        "" if name is None else _short(name),
-        "" if read.task_id is None else _short(read.task_id),
-        _trace_id(trace) if isinstance(trace, str) else "",
-    )
+        return None, None, None
+    name, task, meta = read.name, read.task_id, read.meta
+    if name is None:
+        name = read.uri
+    if type(name) is not str or len(name) > LONGEST_NAME:
+        name = _short(name)
+    trace = None if meta is None else _trace_id(meta.traceparent)
+    return name, None if task is None else _short(task), trace
 
 
-def _trace_id(parent: str) -> str:
-    """Return the id of a trace from `traceparent`; empty if it has none."""
-    found = parent[3:35]
-    return found if len(found) == 32 and _HEXADECIMAL.issuperset(found) else ""
+def _trace_id(parent: Any) -> str | None:
+    """Return the id of a trace from `traceparent`, if it is one."""
+    found = parent[3:35] if isinstance(parent, str) else ""
+    return found if len(found) == 32 and _HEXADECIMAL.issuperset(found) else None
 
 
 def _is_marked(data: bytes) -> bool:
@@ -229,14 +234,14 @@ def _is_marked(data: bytes) -> bool:
     return b'isError":true' in data or b'taskId"' in data or b'input_required"' in data
 
 
-def about_result(result: bytes) -> tuple[str, str]:
+def about_result(result: bytes) -> tuple[str, str | None]:
     """Return the outcome of a call with this result, and the task that the call became, if any."""
     if not _is_marked(result):
-        return "result", ""
+        return "result", None
     try:
         read = _read_result(result)
     except _UNREADABLE:
-        return "result", ""
+        return "result", None
     outcome = "result"
     if read.is_error is True:
         outcome = "tool_error"
@@ -246,5 +251,5 @@ def about_result(result: bytes) -> tuple[str, str]:
     return outcome, _short(task)
 
 
-def _short(text: Any) -> str:
-    return text[:LONGEST_NAME] if isinstance(text, str) else ""
+def _short(text: Any) -> str | None:
+    return text[:LONGEST_NAME] if isinstance(text, str) else None

@@ -29,18 +29,24 @@ class Tree:
 
     def extend(self, leaves: list[bytes]) -> None:
         """Add leaves, by their hashes."""
-        size, subtrees = self.size, self.subtrees
-        pop, push, node = subtrees.pop, subtrees.append, _node
-        for leaf in leaves:
-            bits = size
-            while bits & 1:
+        subtrees, bits, complete = self.subtrees, self.size, []
+        self.size += len(leaves)
+        level = leaves
+        # One level of the tree after the other: this loop is a good part of the time a record takes.
+        while level:
+            if bits & 1:
+                level = [subtrees.pop(), *level]
+            if len(level) & 1:
+                complete.append(level[-1])
+            nodes: list[bytes] = []
+            add, node, pairs = nodes.append, _node, iter(level)
+            for left, right in zip(pairs, pairs, strict=False):
                 state = node()
-                state.update(pop() + leaf)
-                leaf = state.digest()
-                bits >>= 1
-            push(leaf)
-            size += 1
-        self.size = size
+                state.update(left + right)
+                add(state.digest())
+            level = nodes
+            bits >>= 1
+        subtrees += reversed(complete)
 
     def root(self) -> bytes:
         """Return the root hash."""

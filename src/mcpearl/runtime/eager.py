@@ -17,9 +17,11 @@ Work = Coroutine[Any, Any, None]
 
 if sys.version_info >= (3, 12):
 
-    def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
+    def spawn(
+        loop: asyncio.AbstractEventLoop, work: Work, context: Context | None = None
+    ) -> asyncio.Task[None]:
         """Start a task for `work`: it runs up to its first wait now, and continues on the loop."""
-        return asyncio.Task(work, loop=loop, eager_start=True)
+        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
 
     current_task = asyncio.current_task
 
@@ -38,15 +40,18 @@ else:
             self.step = step
             self.context = context
 
-    def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
+    def spawn(
+        loop: asyncio.AbstractEventLoop, work: Work, context: Context | None = None
+    ) -> asyncio.Task[None]:
         """Start a task for `work`: it runs up to its first wait now, and continues on the loop."""
         caught = _Catcher()
         try:
             loop.call_soon = caught  # type: ignore[method-assign, assignment]
         except AttributeError:  # a loop with slots; the task starts in its next iteration
-            return loop.create_task(work)
+            return loop.create_task(work, context=context)
         try:
-            task = asyncio.Task(work, loop=loop, name="mcpearl")  # generating a name takes time
+            # Generating a name takes time.
+            task = asyncio.Task(work, loop=loop, name="mcpearl", context=context)
         finally:
             del loop.call_soon
         current = _current_tasks.get(loop)
@@ -92,7 +97,9 @@ def run_through(
         _leave_task(loop, stand_in)
         if current is not None:
             _enter_task(loop, current)
-    return loop.create_task(_resumed(work, awaited), context=context)
+    return spawn(
+        loop, _resumed(work, awaited), context
+    )  # at once: one cancelled now was never begun
 
 
 async def _resumed(work: Work, awaited: Any) -> None:

@@ -205,26 +205,29 @@ class Observer:
 
 
 Times = list[Any]
-"""Of calls of tools that succeeded, in a row: name of the tool, seconds, bytes of the answer.
+"""Of calls of tools that succeeded, in a row: name, time of the answer, bytes of the answer.
 
-Tuples would start the collector of garbage, which looks at all objects that refer to others.
+They ran one after the other: each began when the one before it was answered. Tuples would start the
+collector of garbage, which looks at all objects that refer to others.
 """
-MOST_TIMES = 3 * 512
-"""Entries of `FastObserver.times` from which on they are added up. Calls in flight may come on top."""
 
 
 class FastObserver(Observer):
     """An observer of this project that gets answers directly, for speed: it sees every call."""
 
-    times: Times | None = None
-    """It is extended by calls of tools that succeeded, if only their time was noted. None: all are told.
+    adds_up = False
+    """Whether it counts calls of tools that were read together, ran without waiting and succeeded.
 
-    `answered` is not called for them. When a connection has read something, and the list is longer than
-    `MOST_TIMES`, `add_up` is called.
+    Then `add_up` is called once for all of them, and `answered` is not called for each.
     """
 
-    def add_up(self) -> None:
-        """Count the calls in `times`, and remove them. It must not raise."""
+    def add_up(self, since: float, times: Times) -> None:
+        """Count such calls. It must not raise.
+
+        Args:
+            since: When the first of them began.
+            times: The calls.
+        """
         raise NotImplementedError
 
     tell_followed: Callable[[Any, Any, int], None]

@@ -24,7 +24,7 @@ from mcpearl.runtime.observer import (
     outcome_of,
 )
 from mcpearl.types.base import decode
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 logger = logging.getLogger("mcpearl.observer")
 
@@ -182,14 +182,10 @@ class Guarded:
         return own.answered if isinstance(own, FastObserver) else self._tell_answer
 
     @property
-    def times(self) -> Times | None:
-        """Where the times of calls of tools that succeeded may be noted instead of calling `answered`."""
+    def add_up(self) -> Callable[[float, Times], None] | None:
+        """The function to call once for many calls of tools that succeeded; None: all are told."""
         own = self._observer
-        return own.times if isinstance(own, FastObserver) else None
-
-    def add_up(self) -> None:
-        """Have the observer count the calls in `times`."""
-        self._observer.add_up()
+        return own.add_up if isinstance(own, FastObserver) and own.adds_up else None
 
     def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
         """Report that a call was answered, if it ran and this is the first answer."""
@@ -256,7 +252,7 @@ class Several(Guarded):
         return self._tell_answer
 
     @property
-    def times(self) -> Times | None:
+    def add_up(self) -> Callable[[float, Times], None] | None:
         """None: each is told of every call."""
         return None
 
@@ -405,14 +401,9 @@ class Sampled(Several):
         return answered
 
     @property
-    def times(self) -> Times | None:
-        """Where the times of calls that are not followed may be noted, if the other one has a list."""
-        return None if self._other is None else self._other.times
-
-    def add_up(self) -> None:
-        """Have the other one count the calls in `times`."""
-        if self._other is not None:
-            self._other.add_up()
+    def add_up(self) -> Callable[[float, Times], None] | None:
+        """The function of the other one to call once for many calls that are not followed."""
+        return None if self._other is None else self._other.add_up
 
     def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return `dispatch` unchanged: the code that runs calls prepares their tasks."""

@@ -13,11 +13,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal
 
-from msgspec import Struct
-
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.runtime.child import UNWINDING, Branch, Child, KeptChild
+from mcpearl.runtime.supervisor_errors import Failure, GaveUp, StartFailed
 from mcpearl.runtime.tree import Changes, Followers, Node, NodeChange, State
 
 logger = logging.getLogger("mcpearl.supervisor")
@@ -25,37 +24,6 @@ logger = logging.getLogger("mcpearl.supervisor")
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 RESTARTS = Backoff(delays=(0.0, *doubling(0.1, 5.0)))
 """Delays before the restarts of a child; the first restart is immediate."""
-
-
-class StartFailed(RuntimeError):
-    """A child did not start, so its supervisor did not either."""
-
-
-class Failure(Struct, frozen=True):
-    """A child that ended and had to be restarted."""
-
-    at: float
-    """When it ended, in the monotonic time of `runtime.clock`."""
-    child: str
-    """Its name."""
-    error: str
-    """Why it ended."""
-
-
-class GaveUp(RuntimeError):
-    """A supervisor stopped because its children failed too often, or a significant one failed.
-
-    `failures` are those within its period, the latest at the end; `__cause__` is the error of the latest.
-    """
-
-    def __init__(self, name: str, period: float, failures: tuple[Failure, ...]) -> None:
-        last = failures[-1].at
-        count = f"{len(failures)} failures" if len(failures) > 1 else "1 failure"
-        story = "; ".join(
-            f"{each.at - last:+.1f} s `{each.child}`: {each.error}" for each in failures
-        )
-        super().__init__(f"supervisor `{name}` gave up after {count} within {period:g} s: {story}")
-        self.failures = failures
 
 
 class Supervisor:

@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import msgspec.inspect
 
-from mcpearl.schema.inside import inside
-from mcpearl.schema.records import is_record, metadata_inside, record_of, substituted
+from mcpearl.schema.inside import inside, is_record
 from mcpearl.schema.stand_ins import (
     Choice,
     Constructed,
@@ -29,7 +28,6 @@ from mcpearl.schema.stand_ins import (
     Twin,
     decode_hook,
 )
-from mcpearl.schema.twins import twin_of
 
 __all__ = ["Adapter", "aliased", "described", "merged", "or_none", "union_of"]
 
@@ -89,6 +87,9 @@ class Adapter:
 
     def _twin(self, annotation: Any) -> Any:
         if annotation not in self._twins:
+            from mcpearl.schema.records import record_of
+            from mcpearl.schema.twins import twin_of
+
             record = record_of(annotation)
             assert record is not None
             twin = type(record.name, (Twin,), {"build": staticmethod(record.build)})
@@ -119,6 +120,8 @@ def aliased(alias: Any) -> Any:
     origin = get_origin(alias)
     if origin is None:
         return alias.__value__
+    from mcpearl.schema.records import substituted
+
     return substituted(
         origin.__value__, dict(zip(origin.__type_params__, get_args(alias), strict=False))
     )
@@ -127,7 +130,11 @@ def aliased(alias: Any) -> Any:
 def _has_foreign_fields(annotation: Any) -> bool:
     """Return whether a record contains metadata that msgspec would ignore."""
     cls = get_origin(annotation) or annotation
-    return isinstance(cls, type) and is_record(cls) and any(map(_is_foreign, metadata_inside(cls)))
+    if not isinstance(cls, type) or not is_record(cls):
+        return False
+    from mcpearl.schema.records import metadata_inside
+
+    return any(map(_is_foreign, metadata_inside(cls)))
 
 
 def _is_foreign(metadata: Any) -> bool:

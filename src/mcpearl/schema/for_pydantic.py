@@ -21,7 +21,8 @@ from msgspec import inspect as mi
 from pydantic_core import core_schema
 
 from mcpearl.schema.adapt import described, union_of
-from mcpearl.schema.records import Record, is_record, metadata_inside, record_of
+from mcpearl.schema.inside import is_record
+from mcpearl.schema.records import Record, metadata_inside, record_of
 from mcpearl.schema.twins import dict_or_tuple
 
 __all__ = ["PydanticAdapter"]

@@ -7,7 +7,9 @@ import typing
 from collections.abc import Iterator
 from typing import Any, get_args
 
-__all__ = ["field_hints", "inside", "uses_pydantic"]
+import msgspec
+
+__all__ = ["field_hints", "inside", "is_record", "uses_pydantic"]
 
 
 def inside(annotation: Any) -> Iterator[Any]:
@@ -37,6 +39,17 @@ def _is_pydantic(part: Any) -> bool:
     if hasattr(part, "__get_pydantic_core_schema__"):
         return True
     return type(part).__module__.partition(".")[0] == "pydantic"
+
+
+def is_record(cls: type) -> bool:
+    """Return whether a class is a dataclass, TypedDict, NamedTuple, struct or attrs class."""
+    return (
+        hasattr(cls, "__dataclass_fields__")
+        or typing.is_typeddict(cls)
+        or issubclass(cls, msgspec.Struct)
+        or hasattr(cls, "__attrs_attrs__")
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    )
 
 
 def field_hints(cls: Any) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from mcpearl.schema.parameters import MISSING
 from mcpearl.schema.publish import Publisher
 from mcpearl.schema.stand_ins import NoEncoding, decode_hook, encode_hook
 from mcpearl.schema.with_msgspec import no_json_form
-from mcpearl.schema.wording import describe, not_finite
 from mcpearl.types.base import WRAPPED_RESULT_KEY
 
 __all__ = ["Output", "compile_output"]
@@ -154,6 +153,8 @@ def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[A
         try:
             decode(raw)
         except msgspec.ValidationError as error:
+            from mcpearl.schema.wording import describe, not_finite
+
             said = not_finite(value) or describe(error, "result", msgspec.json.decode(raw), schema)
             raise OutputError(f"{subject}: the result does not fit: {said}") from None
         return raw

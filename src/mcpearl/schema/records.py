@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import inspect as mi
 
-from mcpearl.schema.inside import field_hints
+from mcpearl.schema.inside import field_hints, is_record
 
 if TYPE_CHECKING:
     import dataclasses
 
-__all__ = ["Field", "Record", "is_record", "metadata_inside", "record_of", "substituted"]
+__all__ = ["Field", "Record", "metadata_inside", "record_of", "substituted"]
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -80,17 +80,6 @@ def record_of(annotation: Any) -> Record | None:
         for each in sorted(found, key=lambda each: _place(each.name, hints))
     )
     return Record(cls, kind, fields, _builder(cls))
-
-
-def is_record(cls: type) -> bool:
-    """Return whether a class is a dataclass, TypedDict, NamedTuple, struct or attrs class."""
-    return (
-        hasattr(cls, "__dataclass_fields__")
-        or typing.is_typeddict(cls)
-        or issubclass(cls, msgspec.Struct)
-        or hasattr(cls, "__attrs_attrs__")
-        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-    )
 
 
 def _place(name: str, hints: dict[str, Any]) -> int:

@@ -17,7 +17,6 @@ from mcpearl.schema.docstring import parse_docstring
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import Parameter, Subject, inspect_callable, unpacked
-from mcpearl.schema.whole_numbers import with_whole_numbers
 from mcpearl.schema.with_msgspec import Arguments, MsgspecArguments
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ class Signature:
         try:
             return self._decode(arguments)
         except self._mismatch as error:
+            from mcpearl.schema.whole_numbers import with_whole_numbers
+
             return self._decode_again(with_whole_numbers(arguments), arguments, error)
         except RecursionError:
             raise ArgumentsError("the arguments are nested too deeply") from None
@@ -116,6 +117,8 @@ class Signature:
         except msgspec.ValidationError:
             return self.decode(arguments)  # raises, since it is not an object
         raw = msgspec.json.encode({name: self._read(name, each) for name, each in given.items()})
+        from mcpearl.schema.whole_numbers import with_whole_numbers
+
         raw = with_whole_numbers(raw) or raw
         try:
             return self._compiled.decode_lax(raw)

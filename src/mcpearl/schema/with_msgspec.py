@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.publish import NoJsonForm, Publisher, default_of
 from mcpearl.schema.stand_ins import decode_hook, lax_hook
-from mcpearl.schema.wording import UnfitArgument, arguments_error, describe, json_type
 from mcpearl.types.base import decode_any
 
 __all__ = ["Arguments", "MsgspecArguments", "no_json_form"]
@@ -65,6 +63,8 @@ class MsgspecArguments:
 
     def explain(self, raw: Any, error: Exception, *, strict: bool) -> ArgumentsError:
         """Describe every wrong argument. msgspec itself stops at the first."""
+        from mcpearl.schema.wording import UnfitArgument, arguments_error, describe, json_type
+
         try:
             given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError:
@@ -179,5 +179,7 @@ def _default(default: Any) -> Any:
     """Return a field default that calls do not share: mutable values are copied for each call."""
     mutable = isinstance(default, list | dict | set | bytearray | msgspec.Struct)
     if mutable or hasattr(default, "__dataclass_fields__"):
-        return msgspec.field(default_factory=lambda: copy.deepcopy(default))
+        from copy import deepcopy  # few defaults are mutable
+
+        return msgspec.field(default_factory=lambda: deepcopy(default))
     return msgspec.field(default=default)

@@ -19,7 +19,6 @@ from mcpearl.runtime import clock
 from mcpearl.server.peer import Peer
 from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import Result
-from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
@@ -138,7 +137,7 @@ class Asking:
         temperature: float | None = None,
         model_preferences: types.ModelPreferences | None = None,
         stop_sequences: list[str] | None = None,
-        tools: list[Tool] | None = None,
+        tools: list[types.Tool] | None = None,
         tool_choice: types.ToolChoice | None = None,
         metadata: dict[str, Any] | None = None,
         key: str | None = None,

@@ -53,7 +53,7 @@ class Broadcast:
 
     def _reach(self) -> Spread:
         """Return which subscribers are notified at once of what this process publishes."""
-        return Spread.LIVE if isinstance(self._bus(), StoringBus) else Spread.ALL
+        return "live" if isinstance(self._bus(), StoringBus) else "all"
 
     def _updated(self, uri: bytes) -> None:
         self._subscriptions.resource_updated(uri.decode(errors="replace"))
@@ -64,11 +64,11 @@ class Broadcast:
 
     def _updated_at(self, stored: Stored) -> None:
         uri = stored.message.decode(errors="replace")
-        reach = Spread.KEPT if stored.own else Spread.ALL
+        reach: Spread = "kept" if stored.own else "all"
         self._subscriptions.resource_updated(uri, reach, stored.position)
 
     def _changed_at(self, stored: Stored) -> None:
         kind = stored.message.decode(errors="replace")
         if kind in LIST_CHANGED:
-            reach = Spread.KEPT if stored.own else Spread.ALL
+            reach: Spread = "kept" if stored.own else "all"
             self._subscriptions.list_changed(kind, reach, stored.position)

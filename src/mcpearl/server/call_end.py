@@ -7,7 +7,6 @@ from typing import Any
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.runtime.observer import MOST_TIMES
 from mcpearl.server.calls import Calls
 from mcpearl.server.core import ServerCore
 from mcpearl.server.session import Session
@@ -30,9 +29,6 @@ class CallEnd:
 
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
         """Run calls, which have their outlets, to their end; a single one runs in the current task."""
-        times = self._calls.times
-        if times is not None and len(times) >= MOST_TIMES:
-            self._calls.add_up()
         if len(calls) == 1 and calls[0].method != LISTEN:
             outlives = self._core.outlives
             if outlives is not None and outlives(calls[0]):

@@ -7,7 +7,6 @@ the task of that request.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from mcpearl.protocol import codec
@@ -25,12 +24,9 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, nothing, run_through, spawn
-from mcpearl.runtime.observer import MOST_TIMES
-from mcpearl.runtime.observers import Sampled
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
-from mcpearl.server.failures import answer_to
 from mcpearl.server.peer import Peer
 from mcpearl.server.roster import UNWINDING
 from mcpearl.types.base import Result
@@ -62,19 +58,14 @@ class Calls:
         "_flush",
         "_largest",
         "_loop",
-        "_minded",
         "_note",
         "_observer",
-        "_pass_by",
-        "_passed",
         "_peer",
         "_recorder",
-        "_resume",
         "_stand_in",
-        "_stretch",
+        "_times",
         "corked",
-        "passing",
-        "times",
+        "minded",
         "watched",
     )
 
@@ -98,15 +89,13 @@ class Calls:
         self._largest = core.limits.max_outgoing
         self._closing = False  # calls that arrive now are refused
         self._observer = observer = core.observer
-        self._minded = observer is not None  # there is work to do before a call starts
+        self.minded = observer is not None  # there is work to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
-        # Where the times of most calls are noted, if the observer adds them up later.
-        self.times = None if observer is None else observer.times
+        self._times: list[Any] | None = None  # of calls that the observer is told of together
         self._recorder = recorder = core.recorder
         if recorder is not None:
-            end.watch_answers(recorder.commit_answer if recorder.durable else recorder.answered)
-        self.passing = False  # whether the context is marked for calls that are not followed
+            end.watch_answers(recorder.committing if recorder.durable else recorder.watching)
 
     # Starting
 
@@ -115,9 +104,9 @@ class Calls:
 
         `run` is what the connection does with the call instead of dispatching it.
         """
-        if self._minded:
+        if self.minded:
             if self._closing:
-                self.answer(call, _shutting_down())
+                self.answer(call, shutting_down())
                 return
             call.noted = self._note(call) if self._note is not None else clock.monotonic()
         self._begin(call, run)
@@ -138,25 +127,22 @@ class Calls:
         stand_in = self._stand_in
         if stand_in is None:
             self._stand_in = stand_in = spawn(self._loop, nothing())
-        call.work = run_through(self._loop, self.run(call), stand_in)
+        work = run_through(self._loop, self.run(call), stand_in)
+        if work is not None:
+            call.work = work
 
-    start_read = start
-    """Like `start`, for one of several calls that were read together, followed by `end_passing`."""
+    def begin_read(self) -> Callable[[Call], None]:
+        """Return the function that starts each of the calls that were read together. See `minded`."""
+        return self.start
 
-    def add_up(self) -> None:
-        """Have the observer add up the times of calls if there are many. Called for every read."""
-        times = self.times
-        if times is not None and len(times) >= MOST_TIMES and self._observer is not None:
-            self._observer.add_up()
-
-    def end_passing(self) -> None:
-        """Take the mark from the context, if calls that are not followed were started in it."""
+    def end_read(self) -> None:
+        """Note that what follows is not one of these calls."""
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which continues even if the call is cancelled."""
-        if self._minded:
+        if self.minded:
             if self._closing:
-                return self._refuse(call, _shutting_down())
+                return self._refuse(call, shutting_down())
             call.noted = self._note(call) if self._note is not None else clock.monotonic()
         call.work = current_task(self._loop)
         return self.run(call)
@@ -230,8 +216,9 @@ class Calls:
             raise
         except BaseException as error:
             raised = error
-        if call.run is not None:
-            run, call.run = call.run, None  # they must not keep each other
+        run = call.run
+        if run is not None:
+            call.run = None  # they must not keep each other
             if run.adopting and run.concluded(None if raised is not None else answer, raised):
                 await self._finish_task(run)
                 if task is not None:
@@ -257,14 +244,14 @@ class Calls:
         try:
             required: Result = call.rounds.required(clock.now())
         except Exception as error:
-            return answer_to(call, error, mask=self._core.mask_errors)
+            return _answer_to(call, error, mask=self._core.mask_errors)
         return required
 
     def _failed(self, call: Call, error: BaseException) -> CallAnswer:
         # While its client waits, only the end of the server cancels a call.
         if isinstance(error, asyncio.CancelledError) and (self._closing or _was_cancelled()):
-            return _shutting_down()
-        return answer_to(call, error, mask=self._core.mask_errors)
+            return shutting_down()
+        return _answer_to(call, error, mask=self._core.mask_errors)
 
     # Answering
 
@@ -272,15 +259,19 @@ class Calls:
         """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
         end = self._end
         try:
-            if type(answer) is EncodedToolResult or isinstance(answer, _RESULTS):
-                message = end.result(call, answer)
+            if type(answer) is EncodedToolResult:
+                message, times = end.result(call, answer), self._times
+            elif isinstance(answer, _RESULTS):
+                message, times = end.result(call, answer), None
             else:
-                message = end.fail(call, _error(answer))
+                message, times = end.fail(call, _error(answer)), None
         except Exception as error:
             # A result that cannot be encoded costs only this call.
-            message = self._no_form(call, error)
+            message, times = self._no_form(call, error), None
         size = 0
-        if message is not None:
+        if message is None:
+            times = None
+        else:
             size = len(message)
             if size > self._largest and call.batch is None:
                 message = codec.encode_error(call.id, self._too_large(size))
@@ -290,19 +281,27 @@ class Calls:
                 self._flush()
         if self.watched:
             self._ended()
+        if times is not None:
+            try:
+                times += call.params.name, clock.monotonic(), size
+                return size
+            except AttributeError:
+                pass  # it is not the answer to `tools/call`
         if self._answered is not None:
-            if type(answer) is EncodedToolResult and size and self.times is not None:
-                try:
-                    self.times.extend((call.params.name, clock.monotonic() - call.noted, size))
-                    return size
-                except (TypeError, AttributeError):
-                    pass  # more than the time was noted, or it is not the answer to `tools/call`
-            self._answered(call, answer, size)
+            if self._times is None:
+                self._answered(call, answer, size)
+            else:
+                self._tell_apart(call, answer, size)
         return size
+
+    def _tell_apart(self, call: Call, answer: CallAnswer, size: int) -> None:
+        """Tell the observer of a call that it does not add up with those it was read with."""
+        if self._answered is not None:
+            self._answered(call, answer, size)
 
     def _no_form(self, call: Call, error: Exception) -> bytes | None:
         no_form = OutputError(f"The result has no JSON form: {error}")
-        answer = answer_to(call, no_form, mask=False)
+        answer = _answer_to(call, no_form, mask=False)
         if isinstance(answer, McpError):
             return self._end.fail(call, answer)
         return self._end.result(call, answer)
@@ -347,7 +346,7 @@ class Calls:
 
     def close(self) -> None:
         """Refuse calls from now on."""
-        self._closing = self._minded = True
+        self._closing = self.minded = True
         self.watched = True
 
     async def cancel_rest(self) -> None:
@@ -359,82 +358,10 @@ class Calls:
             await asyncio.wait(tasks, timeout=UNWINDING)
 
 
-class SampledCalls(Calls):
-    """Calls of which the observer follows only some; of the others it notes only the time."""
+def _answer_to(call: Call, error: BaseException, *, mask: bool) -> CallAnswer:
+    from mcpearl.server.failures import answer_to
 
-    __slots__ = ()
-
-    def __init__(self, core: ServerCore, *rest: Any) -> None:
-        super().__init__(core, *rest)
-        observer = core.observer
-        assert isinstance(observer, Sampled)
-        self._stretch = observer.stretch()
-        self._note = observer.noting(self._stretch)
-        self._pass_by, self._resume = observer.passing_by()
-        self._passed: Any = None  # resets the mark
-
-    def start_read(self, call: Call, run: Run | None = None) -> None:
-        """Run a call in a task of its own; the context is marked once for all that are not followed."""
-        if self.passing and self._stretch.left and call.params.meta is None:
-            # Most calls are such: they follow one that `_passes` has let through.
-            self._stretch.left -= 1
-            call.noted = clock.monotonic()
-            self._begin(call, run)
-        elif self._passes(call):
-            if not self.passing:
-                self.passing, self._passed = True, self._pass_by()
-            self._begin(call, run)
-        else:
-            self.end_passing()
-            self.start(call, run)
-
-    def end_passing(self) -> None:
-        """Take the mark from the context, if calls that are not followed were started in it."""
-        if self.passing:
-            self.passing = False
-            self._resume(self._passed)
-
-    def start(self, call: Call, run: Run | None = None) -> None:
-        """Run a call in a task of its own, which is prepared for it first."""
-        super().start(call, partial(self._run_prepared, run or self.run))
-
-    async def _run_prepared(self, run: Run, call: Call) -> None:
-        self._prepare(call)
-        await run(call)
-
-    def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Run one call to its end in the current task, which serves only its request."""
-        if self._passes(call):
-            self._pass_by()
-            call.work = current_task(self._loop)
-            return self.run(call)
-        running = super().run_here(call)
-        self._prepare(call)
-        return running
-
-    def _passes(self, call: Call) -> bool:
-        """Whether the observer does not follow this call; if so, note its time."""
-        stretch = self._stretch
-        if not stretch.left:
-            return False
-        meta = call.params.meta
-        if meta is not None and ("traceparent" in meta or "baggage" in meta):
-            return False
-        stretch.left -= 1
-        call.noted = clock.monotonic()
-        return True
-
-    def close(self) -> None:
-        """Refuse calls from now on."""
-        super().close()
-        self._stretch.left = 0
-
-    def _prepare(self, call: Call) -> None:
-        noted = call.noted
-        if noted.__class__ is float:
-            self._pass_by()
-        elif noted is not None and self._observer is not None:
-            self._observer.call_entered(noted)
+    return answer_to(call, error, mask=mask)
 
 
 def make_calls(
@@ -445,7 +372,11 @@ def make_calls(
     flush: Callable[[], None] | None = None,
 ) -> Calls:
     """Return the object that runs the calls of one end."""
-    kind = SampledCalls if isinstance(core.observer, Sampled) else Calls
+    kind = Calls
+    if core.observer is not None:
+        from mcpearl.server.observed_calls import calls_under
+
+        kind = calls_under(core.observer)
     return kind(core, end, peer, ended, flush)
 
 
@@ -494,5 +425,5 @@ def _nothing() -> None:
     pass
 
 
-def _shutting_down() -> McpError:
+def shutting_down() -> McpError:
     return McpError(INTERNAL_ERROR, "The server is shutting down")

@@ -43,7 +43,6 @@ from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
 from mcpearl.server.intake import Intake
 from mcpearl.server.large_calls import LARGE
-from mcpearl.server.listen_streams import ListenStreams, check_room
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
 from mcpearl.server.session import Session
@@ -55,6 +54,7 @@ from mcpearl.types.base import RequestId, Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
+    from mcpearl.server.listen_streams import ListenStreams
     from mcpearl.stores.sessions import Missed
 
 logger = logging.getLogger("mcpearl.server")
@@ -123,7 +123,7 @@ class ServerConnection(CallEnd):
             return
         receive, refuse, in_flight = self.end.receive, self.end.refuse_frame, self.end.in_flight
         calls = self._calls
-        start = calls.start_read
+        start = calls.begin_read() if calls.minded else calls.start
         calls.corked = True  # answers made meanwhile leave together
         try:
             for taken, frame in enumerate(frames, 1):
@@ -133,12 +133,13 @@ class ServerConnection(CallEnd):
                     event = self._receive_large(frame)
                 else:
                     event = receive(frame)
-                if isinstance(event, Call):
+                if isinstance(event, Call) and event.method != LISTEN:
                     event.outlet = self.outlet
-                    if event.method == LISTEN:
-                        self._start_listening(event)
-                    else:
-                        start(event)
+                    start(event)
+                elif calls.minded:
+                    calls.end_read()
+                    self._handle(event)
+                    start = calls.begin_read()
                 else:
                     self._handle(event)
                 if len(in_flight) >= intake.ceiling and intake.is_reached():
@@ -146,11 +147,9 @@ class ServerConnection(CallEnd):
                     break
         finally:
             calls.corked = False
-            if calls.passing:
-                calls.end_passing()
+            if calls.minded:
+                calls.end_read()
             self.transport.flush()
-            if calls.times:
-                calls.add_up()
 
     def _receive_large(self, message: bytes) -> Event:
         """Take a message that the budget counts while it is worked on."""
@@ -232,8 +231,6 @@ class ServerConnection(CallEnd):
         self._subscriptions.make_up(missed)
 
     def _handle(self, event: Event) -> None:
-        if self._calls.passing:
-            self._calls.end_passing()
         match event:
             case Call():
                 event.outlet = self.outlet
@@ -296,6 +293,8 @@ class ServerConnection(CallEnd):
     async def _listen(self, call: Call) -> None:
         if self._calls.begin(call):
             if self._listening is None:
+                from mcpearl.server.listen_streams import ListenStreams
+
                 self._listening = ListenStreams(
                     self._core, self, self.followed, self._calls.answer, lambda _: self._account
                 )
@@ -373,6 +372,8 @@ class ServerConnection(CallEnd):
     def reserve(self, uri: str) -> None:
         """Make sure that there is room for a subscription; raises `LimitReached`."""
         if uri not in self._subscriptions:
+            from mcpearl.server.listen_streams import check_room
+
             check_room(self._core.limits.max_subscriptions, self.followed(), 1)
 
     def subscribe(self, uri: str) -> None:

@@ -20,7 +20,6 @@ from mcpearl.protocol.events import Call, Caller
 from mcpearl.server.asking import Asking
 from mcpearl.server.peer import Peer, wants_log
 from mcpearl.types.base import RequestId, Result
-from mcpearl.types.resources import ResourceContents
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
@@ -307,7 +306,7 @@ class Context(Asking, Generic[L]):
         run = self._call.run
         return False if run is None else await run.adopt()
 
-    async def read_resource(self, uri: str) -> list[ResourceContents]:
+    async def read_resource(self, uri: str) -> list[types.ResourceContents]:
         """Read one of this server's own resources.
 
         Args:

@@ -18,13 +18,11 @@ from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import AnsweredMessage, Bound, Counters, Observer
-from mcpearl.runtime.observers import both, guarded
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
-from mcpearl.stores.shared import REQUEST_BITS, REQUEST_BLOCK, REQUEST_BLOCKS
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import ErrorObject
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.receipts.recorder import Recorder
+    from mcpearl.runtime.observers import Guarded
     from mcpearl.server.composition.part import Enclosing
     from mcpearl.server.tasks.feed import TaskFeed
     from mcpearl.stores.shared import SharedStore
@@ -49,6 +48,12 @@ class _Failed(msgspec.Struct):
 
 
 _read_error = msgspec.json.Decoder(_Failed).decode
+
+
+def _guarded(observer: Observer | Iterable[Observer]) -> "Guarded | None":
+    from mcpearl.runtime.observers import guarded  # most servers have no observer
+
+    return guarded(observer)
 
 
 def _asked(request: Any) -> tuple[int | str | None, Any]:
@@ -127,7 +132,7 @@ class ServerCore:
         self.grace = grace
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
-        self.observer = guarded(observer)
+        self.observer = None if observer is None else _guarded(observer)
         self.exported: Telemetry | None = None  # with OpenTelemetry
         self._sources: list[Counters] = []  # counters beside the core's own
         self.budget = Budget(max_held, self.bounded)
@@ -158,6 +163,8 @@ class ServerCore:
 
     async def join(self, store: "SharedStore") -> None:
         """Become a process of a deployment: use its keys, and own ids for requests to clients."""
+        from mcpearl.stores.shared import REQUEST_BITS
+
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
         self._first_request = (store.relay.number << REQUEST_BITS) + 1
@@ -167,12 +174,16 @@ class ServerCore:
         """Return the first id of a session's requests to its client; 0 for the default."""
         if not self._first_request:
             return 0
+        from mcpearl.stores.shared import REQUEST_BLOCK, REQUEST_BLOCKS
+
         block, self._blocks = self._blocks, (self._blocks + 1) % REQUEST_BLOCKS
         return self._first_request + block * REQUEST_BLOCK
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer of the connections that are made from now on."""
-        added = guarded(observer)
+        from mcpearl.runtime.observers import both
+
+        added = _guarded(observer)
         assert added is not None
         self.observer = self.roster.observer = both(self.observer, added)
         self._enter()

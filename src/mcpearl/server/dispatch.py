@@ -6,19 +6,21 @@ function when it changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from mcpearl import types
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
 from mcpearl.protocol.modern import ROUND_METHODS
 from mcpearl.protocol.routes import Route
 from mcpearl.server.context import Context, peer_of, take_up_round
 from mcpearl.server.handler import Handler
-from mcpearl.transports.mirrored_headers import MirroredByDefinition, Path
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
-from mcpearl.types.resources import ReadResourceResult
+
+if TYPE_CHECKING:
+    from mcpearl.transports.mirrored_headers import Path
 
 Answering = Awaitable[Result | Encoded]
 Dispatch = Callable[[Call, Context], Answering]
@@ -53,7 +55,7 @@ class Dispatcher(Protocol):
         """Agree that the caller gets updates of a resource; raises to refuse."""
         ...
 
-    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
+    async def read_resource(self, uri: str, ctx: Context) -> "types.ReadResourceResult":
         """Read a resource from inside another call."""
         ...
 
@@ -71,7 +73,7 @@ class Dispatcher(Protocol):
         ...
 
     @property
-    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+    def mirrored(self) -> "Mapping[str, Mapping[Path, str]]":
         """The parameters that tools currently mirror into HTTP headers, by tool."""
         ...
 
@@ -115,7 +117,11 @@ class HandlerDispatcher:
         self.all_scopes = handler.all_scopes
         self.notified = handler.notified
         mirrored = handler.mirrored
-        self._mirrored = MirroredByDefinition(handler.tool) if mirrored is None else mirrored
+        if mirrored is None:
+            from mcpearl.transports.mirrored_headers import MirroredByDefinition
+
+            mirrored = MirroredByDefinition(handler.tool)
+        self._mirrored = mirrored
         self._answers: dict[str, Callable[[Any, Context], Answering]] = {
             "tools/call": handler.call_tool,
             "completion/complete": handler.complete,
@@ -139,7 +145,7 @@ class HandlerDispatcher:
         return self.handler.scoped
 
     @property
-    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+    def mirrored(self) -> "Mapping[str, Mapping[Path, str]]":
         """The parameters that tools mirror into HTTP headers, by tool."""
         return self._mirrored
 
@@ -185,10 +191,10 @@ class HandlerDispatcher:
         """Ask the handler whether the caller may follow a resource."""
         await self.handler.subscribe(uri, ctx)
 
-    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
+    async def read_resource(self, uri: str, ctx: Context) -> "types.ReadResourceResult":
         """Read a resource of the handler."""
         result = await self.handler.read_resource(uri, ctx)
-        if not isinstance(result, ReadResourceResult):
+        if not isinstance(result, types.ReadResourceResult):
             raise TypeError(
                 f"resource `{uri}` asks the client for input, so no handler can read it"
             )

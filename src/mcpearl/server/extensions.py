@@ -98,6 +98,9 @@ class ServerExtension(Extension):
 
     passes_at_once = False
     """Whether what runs around tools waits for nothing while a tool runs as a call, and uses no task."""
+    passes_results = False
+    """Whether what runs around tools returns their results as they are and does not look at them. Tools
+    may return encoded results then, which takes less time."""
 
     def call_tool(self, ctx: Context, call_next: Next) -> Answering:
         """Run around every `tools/call`. An extension that does not override it costs calls nothing.
@@ -256,8 +259,16 @@ class ExtendedDispatcher:
     @property
     def at_once(self) -> Set[str]:
         """The tools whose calls return without waiting, if no extension could wait around them."""
-        around = [each for each in self._extensions if _runs_around_tools(type(each))]
-        return self._inner.at_once if all(each.passes_at_once for each in around) else frozenset()
+        passed = all(each.passes_at_once for each in self._around_tools())
+        return self._inner.at_once if passed else frozenset()
+
+    @property
+    def takes_encoded(self) -> bool:
+        """Whether no extension looks at the results of tools."""
+        return all(each.passes_results for each in self._around_tools())
+
+    def _around_tools(self) -> list[ServerExtension]:
+        return [each for each in self._extensions if _runs_around_tools(type(each))]
 
 
 def _runs_around_tools(kind: type[ServerExtension]) -> bool:

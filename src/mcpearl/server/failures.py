@@ -6,6 +6,7 @@ never sent to the peer.
 
 import logging
 
+from mcpearl import types
 from mcpearl.protocol.errors import (
     LimitReached,
     McpError,
@@ -18,15 +19,13 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.events import Call
 from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.stores.errors import TOLD, StoreUnavailable
-from mcpearl.types.content import TextContent
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
-from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
 _LONGEST = 4096  # characters of an exception's text that are sent
 
 
-def answer_to(call: Call, error: BaseException, *, mask: bool) -> CallToolResult | McpError:
+def answer_to(call: Call, error: BaseException, *, mask: bool) -> "types.CallToolResult | McpError":
     """Return the answer to a call whose handler raised `error`."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a task group with a single failed task
@@ -69,9 +68,9 @@ def _said(error: BaseException, mask: bool) -> str:
     return f": {kind}: {text}" if text else f": {kind}"
 
 
-def _failed(text: str) -> CallToolResult:
+def _failed(text: str) -> "types.CallToolResult":
     text = text.encode(errors="replace").decode()  # a lone surrogate has no JSON form
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
 def _named(call: Call) -> dict[str, str]:

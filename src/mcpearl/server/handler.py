@@ -13,7 +13,6 @@ from mcpearl import types
 from mcpearl.protocol.errors import McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
-from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -21,17 +20,12 @@ from mcpearl.types.capabilities import (
     ServerCapabilities,
 )
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
-from mcpearl.types.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceResult,
-)
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
+    from mcpearl.transports.mirrored_headers import Path
 else:
-    Tasks = Any  # loaded by servers that have tools with `task`
+    Path = Tasks = Any  # loaded by servers that use them
 
 
 class Handler:
@@ -63,18 +57,18 @@ class Handler:
         if "scopes_of" in cls.__dict__:
             cls.scoped = True
 
-    async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
+    async def list_tools(self, cursor: str | None, ctx: Context) -> types.ListToolsResult:
         """Return a page of the tools.
 
         Args:
             cursor: The `next_cursor` of the page before; None for the first page.
             ctx: The context of the request.
         """
-        return ListToolsResult(tools=[])
+        return types.ListToolsResult(tools=[])
 
     async def call_tool(
-        self, params: CallToolRequestParams, ctx: Context
-    ) -> CallToolResult | Result:
+        self, params: types.CallToolRequestParams, ctx: Context
+    ) -> types.CallToolResult | Result:
         """Run a tool.
 
         Args:
@@ -83,27 +77,27 @@ class Handler:
         """
         raise _not_here("tools/call")
 
-    async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
+    async def list_resources(self, cursor: str | None, ctx: Context) -> types.ListResourcesResult:
         """Return a page of the resources.
 
         Args:
             cursor: The `next_cursor` of the page before; None for the first page.
             ctx: The context of the request.
         """
-        return ListResourcesResult(resources=[])
+        return types.ListResourcesResult(resources=[])
 
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
-    ) -> ListResourceTemplatesResult:
+    ) -> types.ListResourceTemplatesResult:
         """Return a page of the resource templates.
 
         Args:
             cursor: The `next_cursor` of the page before; None for the first page.
             ctx: The context of the request.
         """
-        return ListResourceTemplatesResult(resource_templates=[])
+        return types.ListResourceTemplatesResult(resource_templates=[])
 
-    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult | Result:
+    async def read_resource(self, uri: str, ctx: Context) -> types.ReadResourceResult | Result:
         """Read a resource.
 
         Args:
@@ -181,7 +175,7 @@ class Handler:
         """Return every scope that something here needs, for the server's metadata."""
         return frozenset()
 
-    def tool(self, name: str) -> Tool | None:
+    def tool(self, name: str) -> types.Tool | None:
         """Return a tool's definition if it is known without waiting: HTTP headers are checked against it.
 
         Args:

@@ -5,10 +5,14 @@ that is inside another would be closed twice.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextvars import copy_context
 from typing import Any
+
+logger = logging.getLogger("mcpearl.server")
 
 
 class Uptime:
@@ -37,6 +41,8 @@ class Uptime:
         self._stack: AsyncExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
+        self.first: asyncio.Task[Any] | None = None
+        """The first holder, while it holds the server."""
 
     async def hold(self) -> None:
         """Hold the server up; raises what the lifespan raises."""
@@ -47,6 +53,7 @@ class Uptime:
             self._starting = asyncio.Lock()
             self._loop = loop
             self._thread = threading.get_ident()
+            self.first = asyncio.current_task()
         self._holders += 1
         assert self._starting is not None
         async with self._starting:
@@ -62,6 +69,8 @@ class Uptime:
     async def release(self) -> None:
         """Let go of the server; the last holder ends its lifespan."""
         self._holders -= 1
+        if self.first is asyncio.current_task():
+            self.first = None
         if self._holders == 0 and self._stack is not None:
             await self._leaving()
         if self._holders == 0 and self._stack is not None:
@@ -84,3 +93,76 @@ class Uptime:
             action()
         else:
             self._loop.call_soon_threadsafe(action)
+
+
+class LifespanTask:
+    """Enters and leaves a lifespan in one task of its own.
+
+    The first and the last holder of a server may be different tasks, and a task group inside a lifespan
+    has to be left by the task that entered it. Context variables that the lifespan sets are set for its
+    first holder too. A lifespan that fails while the server runs cancels that holder, as a task group
+    would, and its error is raised when the lifespan is left.
+
+    Args:
+        name: The server, for the name of the task and for log messages.
+        lifespan: What to enter.
+        holder: Returns the first holder, while it holds the server.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lifespan: AbstractAsyncContextManager[Any],
+        holder: "Callable[[], asyncio.Task[Any] | None]",
+    ) -> None:
+        self._name = name
+        self._lifespan = lifespan
+        self._holder = holder
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._cancelled: asyncio.Task[Any] | None = None  # the holder, when the lifespan failed
+
+    async def enter(self) -> Any:
+        """Enter the lifespan and return its value; raises what it raises."""
+        loop = asyncio.get_running_loop()
+        context = copy_context()
+        entered: asyncio.Future[Any] = loop.create_future()
+        name = f"lifespan of {self._name}"
+        self._task = task = loop.create_task(self._run(entered), name=name, context=context)
+        try:
+            await asyncio.wait((task, entered), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait((task,))
+            raise
+        if task.done():
+            await task  # raises why the lifespan could not be entered
+        for variable, value in context.items():
+            if variable.get(None) is not value:
+                variable.set(value)
+        task.add_done_callback(self._ended)
+        return entered.result()
+
+    async def _run(self, entered: "asyncio.Future[Any]") -> None:
+        async with self._lifespan as value:
+            entered.set_result(value)
+            await self._over.wait()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Tell the holder of a lifespan that ended by itself."""
+        if self._over.is_set() or task.cancelled():
+            return
+        self._cancelled = self._holder()
+        if self._cancelled is not None:
+            self._cancelled.cancel()
+        else:
+            logger.error("the lifespan of %s failed; the server goes on without", self._name)
+
+    async def leave(self) -> None:
+        """Leave the lifespan; raises what it raises."""
+        assert self._task is not None
+        self._over.set()
+        if self._cancelled is not None and self._cancelled is asyncio.current_task():
+            self._cancelled.uncancel()
+        if not self._task.cancelled():  # a loop that ends cancels every task
+            await self._task

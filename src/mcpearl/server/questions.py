@@ -1,7 +1,7 @@
 """The requests a server sends to one legacy client, each with its deadline."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import ConnectionLost, InvalidResult, McpError, RequestTimeout
 from mcpearl.protocol.events import Answer, Call
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.runtime.observers import Guarded, ObservedQuestion, watched
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.observers import Guarded, ObservedQuestion
 
 
 class Questions:
@@ -26,7 +28,7 @@ class Questions:
         end: ServerEnd,
         transport: Transport,
         timeout: float,
-        observer: Guarded | None = None,
+        observer: "Guarded | None" = None,
     ) -> None:
         self._observer = observer
         self._loop = loop
@@ -40,6 +42,8 @@ class Questions:
         observer = self._observer
         if observer is None:
             return await self._ask(call, method, params, kind)
+        from mcpearl.runtime.observers import ObservedQuestion, watched
+
         caller = self._end.caller
         version = "" if caller is None else caller.version.name
         question = ObservedQuestion(method, params, self._transport.medium, version)
@@ -56,7 +60,7 @@ class Questions:
         method: str,
         params: msgspec.Struct,
         kind: type[Result],
-        question: ObservedQuestion | None = None,
+        question: "ObservedQuestion | None" = None,
     ) -> Any:
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
         entry, message = self._end.ask(method, params, future, self._loop.time(), self._timeout)

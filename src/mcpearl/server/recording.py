@@ -13,7 +13,7 @@ from mcpearl.protocol.server_end import encoded_result
 from mcpearl.receipts.records import split
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import Answering, Dispatch
+from mcpearl.server.dispatch import Dispatch
 from mcpearl.server.failures import answer_to
 from mcpearl.types.base import Result
 
@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 
 def recorded(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:
     """Record the start of a call, then dispatch it; a call that cannot be recorded may be refused."""
-    begin = recorder.begin
     answering = _held_back(core, recorder, dispatch) if recorder.durable else dispatch
-
-    def begun(call: Call, ctx: Context) -> Answering:
-        begin(call)
-        return answering(call, ctx)
-
-    return begun
+    return recorder.beginning(answering)
 
 
 def _held_back(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:

@@ -12,10 +12,8 @@ from mcpearl.server.registry.options import (
     TemplateOptions,
     ToolOptions,
 )
-from mcpearl.server.registry.prompts import Completer, PromptEntry
 from mcpearl.server.registry.registration import check_options
 from mcpearl.server.registry.registry import Registry
-from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.types.base import Annotations, CacheScope, Icon
 
@@ -27,6 +25,7 @@ else:
     Isolate = Isolation = TaskOption = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
+Completer = Callable[..., Any]
 
 
 class Registering:
@@ -186,6 +185,8 @@ class Registering:
             **options: The options of `resource`.
         """
         check_options("app.add_resource", options, ResourceOptions.__annotations__)
+        from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
+
         registry = self._own_registry("add_resource")
         size = options.pop("size", None)
         rest = cast("TemplateOptions", options)
@@ -243,6 +244,8 @@ class Registering:
             function: The function to serve.
             **options: The options of `prompt`.
         """
+        from mcpearl.server.registry.prompts import PromptEntry
+
         check_options("app.add_prompt", options, PromptOptions.__annotations__)
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 

@@ -1,8 +1,10 @@
 """How a server starts and stops: everything it holds while it runs, in order."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.backoff import Backoff, doubling
@@ -10,6 +12,7 @@ from mcpearl.runtime.child import Child
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.composing import Composing
+from mcpearl.server.lifespan import LifespanTask
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.tree import EXPORTER, WATCHDOG, ServerTree
 
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
 else:
     Isolation = ServerExtension = SharedStore = Throttle = Any
 
+logger = logging.getLogger("mcpearl.server")
+
 _FLUSHING = 4.0  # seconds for what is left to be exported at the end
+_SETTLING = 1.0  # seconds until what no start needs is loaded
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
 
@@ -122,11 +128,14 @@ class Running(Composing):
         await self._start_extensions()
         await self.parts.start_background()
         stack.push_async_callback(self.parts.stop_background)
+        stack.callback(asyncio.get_running_loop().call_later(_SETTLING, _load_rest).cancel)
         return self.lifespan_value
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         assert self._lifespan is not None
-        self._entered(await stack.enter_async_context(self._lifespan(self)))
+        lifespan = LifespanTask(self.name, self._lifespan(self), lambda: self._uptime.first)
+        self._entered(await lifespan.enter())
+        stack.push_async_callback(lifespan.leave)
 
     async def _stop_isolation(self) -> None:
         if self.isolation is not None:
@@ -144,3 +153,15 @@ class Running(Composing):
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
+
+
+def _load_rest() -> None:
+    """Load what calls need but a start does not.
+
+    The first use of it may be a failure, and a server without a free file descriptor can load nothing.
+    """
+    try:
+        for module in ("failures", "registry.results", "listen_streams"):
+            import_module(f"mcpearl.server.{module}")
+    except (ImportError, OSError):
+        logger.warning("cannot load modules that calls will need", exc_info=True)

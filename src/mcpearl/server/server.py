@@ -39,7 +39,6 @@ from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import WebPages
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
-from mcpearl.stores.shared import SharedStore
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Icon, Implementation
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from mcpearl.server.serving.wire import ServableWire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
+    from mcpearl.stores.shared import SharedStore
     from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
@@ -65,9 +65,8 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         ServableWire
     ) = Any
-    Isolate = Isolation = RateLimit = Receipts = Recorder = StateStore = TaskOption = TaskStore = (
-        Any
-    )
+    Isolate = Isolation = RateLimit = Receipts = Recorder = SharedStore = StateStore = Any
+    TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -194,8 +193,7 @@ class Server(Operating, Running):
         refuse_less_than_one("page_size", page_size)
         self.auth = auth
         store = _opened(environment.store() if store is None else store, name)
-        self.shared = store if isinstance(store, SharedStore) else None
-        self.task_store = store.tasks if isinstance(store, SharedStore) else store
+        self.shared, self.task_store = _parted(store)
         self.turns = Fairness()  # between clients on sockets
         # To other processes of this server; set before it runs.
         self.bus: Bus = MemoryBus() if self.shared is None else self.shared.bus
@@ -332,14 +330,13 @@ class Server(Operating, Running):
 
     def _compose(self) -> None:
         """Put extensions and middleware around the dispatcher."""
-        dispatcher = self._dispatcher
+        dispatcher, takes_encoded = self._dispatcher, True
         if self._extensions:
             from mcpearl.server.extensions import ExtendedDispatcher
 
-            dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
-        self.core.use(
-            dispatcher, self._middleware, self._around, takes_encoded=not self._extensions
-        )
+            dispatcher = extended = ExtendedDispatcher(dispatcher, self._extensions)
+            takes_encoded = extended.takes_encoded
+        self.core.use(dispatcher, self._middleware, self._around, takes_encoded=takes_encoded)
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
         """Put limits around the dispatcher, and record calls."""
@@ -460,3 +457,14 @@ def _opened(
     from mcpearl.stores.opening import open_store
 
     return open_store(store, name)
+
+
+def _parted(
+    store: "TaskStore | SharedStore | None",
+) -> "tuple[SharedStore | None, TaskStore | None]":
+    """Return the store of a deployment, if it is one, and the store of tasks."""
+    if store is None:
+        return None, None
+    from mcpearl.stores import shared  # the server of a single process does not need it
+
+    return (store, store.tasks) if isinstance(store, shared.SharedStore) else (None, store)

@@ -8,8 +8,7 @@ are removed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -20,7 +19,6 @@ from mcpearl.protocol.modern import subscription_meta
 from mcpearl.runtime.budget import Account
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.types.base import encode
-from mcpearl.types.resources import ResourceUpdatedNotificationParams
 
 if TYPE_CHECKING:
     from mcpearl.stores.sessions import Missed
@@ -39,12 +37,9 @@ Announce = Callable[[bytes, str | None], None]
 """Takes an announcement and its position on the bus, if it has one."""
 
 
-class Spread(Enum):
-    """Which subscribers an announcement is for."""
-
-    ALL = auto()
-    LIVE = auto()  # those that end with this process
-    KEPT = auto()  # those that other processes announce to as well
+Spread = Literal["all", "live", "kept"]
+"""Which subscribers an announcement is for: all, those that end with this process, or those that other
+processes announce to as well."""
 
 
 class Announcement:
@@ -110,7 +105,7 @@ class Subscriber:
 
     def is_in(self, reach: Spread) -> bool:
         """Whether an announcement of this reach is for this subscriber."""
-        return reach is Spread.ALL or (reach is Spread.KEPT) == (self._announce is not None)
+        return reach == "all" or (reach == "kept") == (self._announce is not None)
 
     def deliver(self, announcement: Announcement) -> None:
         """Send an announcement in this subscriber's form."""
@@ -169,9 +164,7 @@ class Subscriptions:
             self._by_kind[kind].pop(subscriber, None)
         subscriber.release()
 
-    def resource_updated(
-        self, uri: str, reach: Spread = Spread.ALL, position: str | None = None
-    ) -> int:
+    def resource_updated(self, uri: str, reach: Spread = "all", position: str | None = None) -> int:
         """Notify the subscribers of a resource, each under its spelling; return how many there are.
 
         Args:
@@ -225,9 +218,7 @@ class Subscriptions:
         for kind in LIST_CHANGED:
             self.list_changed(kind)
 
-    def list_changed(
-        self, kind: str, reach: Spread = Spread.ALL, position: str | None = None
-    ) -> int:
+    def list_changed(self, kind: str, reach: Spread = "all", position: str | None = None) -> int:
         """Notify the subscribers of a list; return how many there are.
 
         Args:
@@ -249,7 +240,7 @@ class Subscriptions:
 
 
 def _update(spelled: str, position: str | None) -> Announcement:
-    params = ResourceUpdatedNotificationParams(uri=spelled)
+    params = types.ResourceUpdatedNotificationParams(uri=spelled)
     return Announcement(RESOURCE_UPDATED, params, position)
 
 

@@ -1,18 +1,19 @@
-"""Counters of one process, kept by an observer: a call costs an entry in a list.
+"""Counters of one process, kept by an observer. Calls that are read together are added up at once.
 
-`Metrics` adds such entries up when there are many, or something reads the numbers; `snapshot` copies the
-numbers for what shows them: `prometheus` renders them as text, `shared` passes them between workers. What
-needs no counting, such as how much is open, is read from the server when a snapshot is made.
+`snapshot` copies the numbers for what shows them: `prometheus` renders them as text, `shared` passes them
+between workers. What needs no counting, such as how much is open, is read from the server when a snapshot
+is made.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
 
 from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import (
     AnsweredMessage,
@@ -62,24 +63,10 @@ class Series:
         """Add an observation."""
         self.seconds += seconds
         self.size += size
-        self._sort((seconds,))
-
-    def add_all(self, each: list[float], size: int) -> None:
-        """Add observations, and the bytes of all of them."""
-        self.seconds = sum(each, self.seconds)
-        self.size += size
-        if max(each) <= SHORT:  # as most are
-            self.short += len(each)
+        if seconds <= SHORT:
+            self.short += 1
         else:
-            self._sort(each)
-
-    def _sort(self, each: Iterable[float]) -> None:
-        """Put observations into their buckets."""
-        for seconds in each:
-            if seconds <= SHORT:
-                self.short += 1
-            else:
-                self._longer[bisect_left(BOUNDS, seconds) - 1] += 1
+            self._longer[bisect_left(BOUNDS, seconds) - 1] += 1
 
     @property
     def numbers(self) -> Numbers:
@@ -137,6 +124,8 @@ class Metrics(FastObserver):
         max_series: Combinations of method, name and type of error that are counted apart.
     """
 
+    adds_up = True
+
     def __init__(
         self,
         knows: Callable[[str, str], bool] | None = None,
@@ -145,7 +134,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self.times: Times = []  # not added up yet
+        self._tools: dict[str, Series] = {}  # those of the above that are of tools that succeeded
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         # They are 0 from the start: Prometheus does not see the first event of a series that begins at 1.
@@ -187,7 +176,21 @@ class Metrics(FastObserver):
         With a size of 0 the call did not run, was counted before, or its batch is not complete.
         """
         noted = call.noted
-        if noted.__class__ is list:
+        if (
+            answer.__class__ is EncodedToolResult
+            and size
+            and noted.__class__ is float
+            and call.method == "tools/call"
+        ):  # as most are
+            took = clock.monotonic() - noted
+            series = self._tools.get(call.params.name)
+            if series is None or took > SHORT:
+                self._series_of_tool(call.params.name).add(took, size)
+            else:
+                series.seconds += took
+                series.size += size
+                series.short += 1
+        elif noted.__class__ is list:
             self.tell_followed(call, answer, size)
         elif noted is not None and (size or call.batch is not None):
             self.call_ended(noted, call, outcome_of(answer), size, answer)
@@ -208,33 +211,36 @@ class Metrics(FastObserver):
             series = self._admit(method, name, error, outcome)
         return series
 
-    def add_up(self) -> None:
-        """Count the calls that were noted in `times`."""
-        times = self.times[:]
-        if not times:
+    def add_up(self, since: float, times: Times) -> None:
+        """Count calls of tools that succeeded."""
+        names, took = times[0::3], times[-2] - since
+        name = names[0]
+        if took <= SHORT and names.count(name) == len(names):  # as most reads are
+            series = self._series_of_tool(name)
+            series.seconds += took
+            series.size += sum(times[2::3])
+            series.short += len(names)
             return
-        del self.times[: len(times)]
-        names, seconds, sizes = times[0::3], times[1::3], times[2::3]
-        if len(set(names)) == 1:
-            self._series_of_tool(names[0]).add_all(seconds, sum(sizes))
-            return
-        for name, took, size in zip(names, seconds, sizes, strict=True):
-            self._series_of_tool(name).add(took, size)
+        for name, ended, size in zip(names, times[1::3], times[2::3], strict=True):
+            self._series_of_tool(name).add(ended - since, size)
+            since = ended
 
     def _series_of_tool(self, name: str) -> Series:
         """Return the series of a tool that succeeded."""
-        series = self._calls.get(("tools/call", name, ""))
+        series = self._tools.get(name)
         return self._admit("tools/call", name, "", "result") if series is None else series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
         """Return the series of a combination that is seen for the first time, or the one of others."""
-        self.add_up()  # names of tools that succeeded are known, and their series count
         if name and not self._is_known(method, name, outcome):
             name = OTHER
         key = (method, name, error)
         if key not in self._calls and len(self._calls) >= self._max_series:
             key = (OTHER, "", OTHER)
-        return self._calls.setdefault(key, Series())
+        series = self._calls.setdefault(key, Series())
+        if key == ("tools/call", name, ""):
+            self._tools[name] = series
+        return series
 
     def _is_known(self, method: str, name: str, outcome: Outcome) -> bool:
         if outcome in ("result", "tool_error") or (method, name, "") in self._calls:
@@ -296,12 +302,10 @@ class Metrics(FastObserver):
     @property
     def series(self) -> int:
         """How many combinations of method, name and type of error are counted apart."""
-        self.add_up()
         return len(self._calls)
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the numbers of this process, with those of the processes before it."""
-        self.add_up()
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }

@@ -8,6 +8,8 @@ from typing import Any
 
 PATIENCE = 60.0  # seconds; only a failing test ever waits for so long
 _PAUSE = 0.005
+_LONGEST_PAUSE = 0.05
+_PAUSES = 4.0  # pauses are this many times as long as looking took, so that others can compute
 
 
 async def eventually(
@@ -26,15 +28,17 @@ async def eventually(
     """
     deadline = time.monotonic() + within
     while True:
+        began = time.monotonic()
         value = condition()
         if inspect.isawaitable(value):
             value = await value
         if value:
             return value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             text = f"did not come about within {within:g} s: {_source(condition)}"
             raise AssertionError(text if (seen := otherwise()) is None else f"{text}\n{seen}")
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(min(max(_PAUSE, _PAUSES * (now - began)), _LONGEST_PAUSE))
 
 
 def _source(condition: Callable[[], Any]) -> str:

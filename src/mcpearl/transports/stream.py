@@ -9,7 +9,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.net.addresses import Address, Unreachable
 from mcpearl.net.unread import DOES_NOT_READ, Unread
 from mcpearl.net.watermark import high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
@@ -19,6 +18,7 @@ from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 
 if TYPE_CHECKING:
+    from mcpearl.net.addresses import Address
     from mcpearl.net.http_server.request import RequestInfo
 
 _PATIENCE = 2.0  # seconds a closing stream waits for a peer that reads nothing
@@ -293,8 +293,10 @@ class StreamProtocol(asyncio.Protocol):
         self.receiver.lost(reason)
 
 
-async def connect(address: Address, protocol: asyncio.Protocol) -> None:
+async def connect(address: "Address", protocol: asyncio.Protocol) -> None:
     """Connect `protocol` to an address, or raise `ConnectionLost` with the reason."""
+    from mcpearl.net.addresses import Unreachable
+
     try:
         await address.dial(protocol)
     except Unreachable as error:

@@ -214,9 +214,8 @@ if TYPE_CHECKING:
         UpdateTaskRequestParams,
         UpdateTaskResult,
     )
+    from mcpearl.types.tool_calls import CallToolRequestParams, CallToolResult
     from mcpearl.types.tools import (
-        CallToolRequestParams,
-        CallToolResult,
         ListToolsResult,
         Tool,
         ToolAnnotations,
@@ -295,9 +294,8 @@ _MODULES = {
         "ToolResultContent",
         "ToolUseContent",
     ),
+    "tool_calls": ("CallToolRequestParams", "CallToolResult"),
     "tools": (
-        "CallToolRequestParams",
-        "CallToolResult",
         "ListToolsResult",
         "Tool",
         "ToolAnnotations",

@@ -44,9 +44,10 @@ class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
         # Attributes of the class; a `__getattr__` would make reading every member slower.
         for name, member in list(vars(cls).items()):
             if isinstance(member, MemberDescriptorType):
-                written = "_meta" if name == "meta" else _camel(name)
-                if written != name:
-                    setattr(cls, written, member)
+                if name == "meta":
+                    setattr(cls, "_meta", member)  # noqa: B010 - the name is not this class's own
+                elif "_" in name:
+                    setattr(cls, _camel(name), member)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object as dicts and lists, with the specification's names."""

@@ -1,19 +1,10 @@
-"""Tools: functions that a server lets models call."""
+"""Tools: functions that a server lets models call. `tool_calls` has what their calls consist of."""
 
 from typing import Any, Literal
 
 import msgspec
 
-from mcpearl.types.base import (
-    Icon,
-    InputResponseRequestParams,
-    Listing,
-    PaginatedResult,
-    Result,
-    TaskMetadata,
-    Wire,
-)
-from mcpearl.types.content import ContentBlock, TextContent
+from mcpearl.types.base import Icon, Listing, PaginatedResult, Wire
 
 
 class ToolAnnotations(Wire, kw_only=True):
@@ -53,31 +44,3 @@ class ListToolsResult(PaginatedResult, Listing[Tool], kw_only=True):
 
     def _items(self) -> list[Tool]:
         return self.tools
-
-
-class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
-    """Calls a tool.
-
-    `arguments` stay raw JSON, so that they are decoded only once, into the tool's own type.
-    """
-
-    name: str
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    task: TaskMetadata | None = None
-
-
-class CallToolResult(Result, kw_only=True):
-    """The result of a tool: content for a model, and structured content if it has an output schema.
-
-    A tool that failed sets `is_error`; its content then says how to correct the call. Without
-    structured content, `structured_content` is None; a null in its place is `msgspec.Raw(b"null")`.
-    """
-
-    content: list[ContentBlock]
-    structured_content: Any = None
-    is_error: bool = False
-
-    @property
-    def text(self) -> str:
-        """The text of the content, one block per line."""
-        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import subprocess
@@ -15,13 +16,14 @@ import pytest
 from mcpearl import Client, Context, Files, Isolate, Server
 from mcpearl.runtime.isolation import nursery, process
 from mcpearl.runtime.isolation.frames import Kind
+from mcpearl.runtime.isolation.zygote import _APART as LOWEST_OWN
 from mcpearl.runtime.isolation.zygote import _Zygote as Zygote
 from mcpearl.server.isolation.messages import ContextRequest
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
 from tests.server.isolation.test_crashes import sleeps, told
 from tests.server.isolation.test_serving import COMMAND, ROOT, connected
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 ONE = Isolate(processes=1)
 
@@ -226,7 +228,7 @@ def own_inbox() -> int:
         each
         for each in Path("/proc/self/fd").iterdir()
         if each.is_fifo()
-        and int(each.name) > 2
+        and int(each.name) >= LOWEST_OWN  # libuv makes a pipe of its own in each forked process
         and fcntl.fcntl(int(each.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     ]
     return os.open(inbox, os.O_WRONLY | os.O_NONBLOCK)
@@ -290,8 +292,9 @@ async def test_a_process_that_fills_its_inbox_gets_no_more_calls(tmp_path: Path)
         assert (await client.call_tool("pid")).data != pid
 
 
+@pytest.mark.parametrize("late", [0, 50], ids=["all answered", "some answered too late"])
 async def test_a_process_that_reads_no_answers_costs_its_call(
-    monkeypatch: pytest.MonkeyPatch,
+    late: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(process, "_UNREAD", 4_000_000)
     app = make(ONE)
@@ -300,13 +303,25 @@ async def test_a_process_that_reads_no_answers_costs_its_call(
     def big() -> str:
         return "x" * 1_000_000
 
+    @app.resource("late://text")
+    async def never() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:  # the end of the process may be seen before what it has not read is dropped
+            monkeypatch.setattr(process, "_UNREAD", -1)
+        return "x"
+
     @app.tool(isolate=ONE)
     def ask_on(ctx: Context) -> None:
-        """Ask without an end, and read nothing."""
+        """Ask for more than a process may leave unread, for less than it may ask at once."""
         line = ctx._line._line  # type: ignore[attr-defined]
-        for number in range(1, 2**32):
-            line._say(line.call, Kind.ASK, ContextRequest(number, "read", ["big://text"]))
-            time.sleep(0.001)
+        for number in range(1, 101):
+            uri = "late://text" if number <= late else "big://text"
+            line._say(line.call, Kind.ASK, ContextRequest(number, "read", [uri]))
+        time.sleep(300)
 
     async with Client(app) as client:
         assert "does not read the answers" in await told(client, "ask_on")
+        await turns()
+        gc.collect()
+    assert [each.message for each in caplog.records if each.name == "asyncio"] == []

@@ -17,7 +17,8 @@ from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.output import compile_output
-from mcpearl.server.registry.results import encoded_tool_result, tool_result
+from mcpearl.server.registry.encoded import encoded_tool_result
+from mcpearl.server.registry.results import tool_result
 from mcpearl.types import CallToolResult, Implementation, TextContent, encode
 from tests.server.wire import ERAS, LEGACY, wire
 

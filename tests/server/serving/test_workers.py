@@ -18,6 +18,7 @@ from mcpearl import Client, McpError, Server
 from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.jsonrpc import RATE_LIMITED
 from tests.ports import free_port
+from tests.readiness import ServiceManager
 from tests.transports.raw_http import HANGS, Raw, Response, Session, modern, response
 from tests.waiting import eventually
 
@@ -26,40 +27,34 @@ WORKERS = 3
 
 
 class Crew:
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[str]", port: int, manager: ServiceManager
+    ) -> None:
         self.process = process
         self.port = port
         self.url = f"http://127.0.0.1:{port}/mcp"
+        self._manager = manager
 
     @property
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children()
 
-    async def up(self, count: int = WORKERS) -> None:
-        await eventually(lambda: len(self.workers) >= count)
-        await eventually(self._answers)
-
-    async def _answers(self) -> bool:
-        try:
-            async with Client(self.url, connect_timeout=2.0) as client:
-                await client.call_tool("who")
-        except Exception:
-            return False
-        return True
+    async def up(self) -> None:
+        await self._manager.ready(self.process)
 
 
 @contextmanager
 def started(tmp_path: Path, *more: str, **environment: str) -> Iterator[Crew]:
-    port = free_port()
+    port, manager = free_port(), ServiceManager()
     arguments = [str(SERVER), str(port), str(WORKERS), str(tmp_path / "pid"), *more]
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
+        env={**os.environ, **manager.environment, **environment},
     )
     try:
-        yield Crew(process, port)
+        yield Crew(process, port, manager)
     finally:
         if process.poll() is None:
             process.terminate()

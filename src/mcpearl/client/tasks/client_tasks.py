@@ -21,7 +21,7 @@ from mcpearl.protocol.events import Notice
 from mcpearl.types.base import Result, TaskMetadata
 from mcpearl.types.capabilities import TASKS_EXTENSION
 from mcpearl.types.tasks import CreateTaskResult, ExtensionCreateTaskResult
-from mcpearl.types.tools import CallToolRequestParams
+from mcpearl.types.tool_calls import CallToolRequestParams
 
 Learn = Callable[[str, float], Awaitable[None]]
 

@@ -208,6 +208,8 @@ class Process:
 
     def reply(self, payload: bytes) -> None:
         """Answer a question of the call. A process that keeps asking but reads no answers is killed."""
+        if self.over:
+            return
         if len(self._outgoing) > _UNREAD:
             self.kill("does not read the answers to what it asks")
             return
@@ -333,6 +335,8 @@ class Process:
 
     def kill(self, reason: str) -> None:
         """End it at once, with everything that it has started; calls it has not begun go elsewhere."""
+        if self.over:
+            return  # its inbox is closed, and the descriptor may be another file by now
         self._leave()
         self._owner.take_again(self.take_back())
         if self._fault is None:

@@ -28,7 +28,7 @@ from mcpearl.types.base import Implementation, Result, decode, encode
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.input_required import InputRequest
 from mcpearl.types.resources import ResourceContents
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult
+from mcpearl.types.tool_calls import CallToolRequestParams, CallToolResult
 
 T = TypeVar("T")
 

@@ -13,7 +13,8 @@ from mcpearl.runtime.isolation.nursery import Nursery
 from mcpearl.runtime.isolation.pool import ProcessPool
 from mcpearl.runtime.isolation.profile import Isolate
 from mcpearl.runtime.isolation.zygote import Wiring
-from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.runtime.supervisor import Supervisor
+from mcpearl.runtime.supervisor_errors import StartFailed
 from mcpearl.server.core import ServerCore
 from mcpearl.server.serving.supervised import cause_of
 

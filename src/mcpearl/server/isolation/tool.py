@@ -33,7 +33,7 @@ from mcpearl.server.isolation.work import IN_PLACE
 from mcpearl.server.registry.limited import LimitedTool
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.types.base import Result, decode, encode
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool

@@ -39,7 +39,7 @@ from mcpearl.server.isolation.messages import (
 )
 from mcpearl.types.base import Result, encode
 from mcpearl.types.content import TextContent
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 if TYPE_CHECKING:
     from mcpearl.server.isolation.tool import IsolatedTool

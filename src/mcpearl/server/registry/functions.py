@@ -6,6 +6,7 @@ return value.
 
 import functools
 import inspect
+import sys
 from collections import abc
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
@@ -18,10 +19,10 @@ from mcpearl.schema.errors import SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context, share_of
-from mcpearl.server.registry.dependencies import compile_dependencies, dependency_of
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.server.registry.dependencies import Dependencies
 
 PLAIN = frozenset({int, str, float, bool, dict, list, tuple, bytes, type(None)})
 """Types whose values are neither results nor awaitable: `isinstance` would take longer to find out."""
@@ -55,13 +56,22 @@ def compile_handler(function: Any, where: str, name: str | None) -> Signature:
     what = f"{where} `{name or getattr(function, '__name__', type(function).__name__)}`"
 
     def filled_in(parameter: Parameter) -> bool:
-        if dependency_of(parameter) is not None:
+        if _has_dependency(parameter):
             return True
         if parameter.annotation is MISSING:
             _check_bare(parameter.name, what)
         return wants_context(parameter)
 
     return compile_signature(function, skip=filled_in, name=name, where=where)
+
+
+def _has_dependency(parameter: Parameter) -> bool:
+    # A parameter can have one only if `Depends` has been imported.
+    if "mcpearl.server.registry.dependencies" not in sys.modules:
+        return False
+    from mcpearl.server.registry.dependencies import dependency_of
+
+    return dependency_of(parameter) is not None
 
 
 def _check_bare(name: str, what: str) -> None:
@@ -119,10 +129,13 @@ class HandlerFunction:
             self._note_parts()
         else:
             self.run = self._run_thread
-        self._dependencies = compile_dependencies(
-            signature.filled, wants_context, pool, f"`{signature.name}`"
-        )
-        if self._dependencies is not None:
+        self._dependencies: Dependencies | None = None
+        if any(map(_has_dependency, signature.filled)):
+            from mcpearl.server.registry.dependencies import compile_dependencies
+
+            self._dependencies = compile_dependencies(
+                signature.filled, wants_context, pool, f"`{signature.name}`"
+            )
             self._bare, self.run = self.run, self._run_filled
         #: Whether the function is known to return without waiting, and to ask for no task.
         self.at_once = self._dependencies is None and _never_waits(target)

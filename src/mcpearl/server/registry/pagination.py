@@ -6,7 +6,6 @@ pages. All workers of a server make the same cursors.
 
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from bisect import bisect_right
 from collections.abc import Callable, Container
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -74,6 +73,8 @@ class Registered(Generic[T]):
             numbered = [pair for pair in numbered if shown(pair[1])]
         start = 0
         if cursor is not None:
+            from bisect import bisect_right  # as in `_check`
+
             start = bisect_right(numbered, self._open(cursor), key=itemgetter(0))
         end = start + self.page_size
         following = self._seal(numbered[end - 1][0]) if end < len(numbered) else None

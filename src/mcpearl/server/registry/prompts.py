@@ -84,12 +84,6 @@ def _arguments(schema: dict[str, Any]) -> list[types.PromptArgument]:
     ]
 
 
-def unknown_prompt(name: str) -> McpError:
-    """Return the error for an unknown prompt."""
-    shown = name if len(name) <= 128 else name[:128] + "…"
-    return McpError(INVALID_PARAMS, f"Unknown prompt: {shown}", {"name": shown})
-
-
 Completer = Callable[..., Any]
 
 

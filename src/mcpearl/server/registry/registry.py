@@ -7,38 +7,34 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from mcpearl import types
-from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
+from mcpearl.protocol.errors import InsufficientScope, McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Encoded, Notice
 from mcpearl.server.context import Context, client_name
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.pagination import Registered
-from mcpearl.server.registry.prompts import (
-    Completer,
-    PromptEntry,
-    run_completer,
-    unknown_prompt,
-)
-from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
-from mcpearl.server.registry.tools import ToolEntry, unknown_tool
-from mcpearl.transports.mirrored_headers import Path
+from mcpearl.server.registry.tools import unknown_tool
 from mcpearl.types.base import PaginatedResult, Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
     ResourcesCapability,
     ServerCapabilities,
 )
-from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
-from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
+from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.server.registry.prompts import Completer, PromptEntry
+    from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
+    from mcpearl.server.registry.tools import ToolEntry
     from mcpearl.server.tasks.options import Tasks
+    from mcpearl.transports.mirrored_headers import Path
+
+    EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
 logger = logging.getLogger("mcpearl.server")
 OnDuplicate = Literal["warn", "error", "replace", "ignore"]
 PageT = TypeVar("PageT", bound=PaginatedResult)
-EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
 
 class Registry(Handler):
@@ -192,14 +188,14 @@ class Registry(Handler):
 
     # Requests
 
-    async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
+    async def list_tools(self, cursor: str | None, ctx: Context) -> types.ListToolsResult:
         """Return a page of the tools."""
         entries, following = self._page(self.tools, cursor, ctx)
         tools = [entry.definition for entry in entries]
-        return self._cached(ListToolsResult(tools=tools, next_cursor=following))
+        return self._cached(types.ListToolsResult(tools=tools, next_cursor=following))
 
     def call_tool(  # type: ignore[override]
-        self, params: CallToolRequestParams, ctx: Context
+        self, params: types.CallToolRequestParams, ctx: Context
     ) -> Coroutine[Any, Any, Result | Encoded]:
         """Run a tool."""
         entry = self.tools.get(params.name)
@@ -213,20 +209,20 @@ class Registry(Handler):
         """Whether there is a tool (`tools/call`) or a prompt (`prompts/get`) of this name."""
         return name in (self.tools if method == "tools/call" else self.prompts)
 
-    async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
+    async def list_resources(self, cursor: str | None, ctx: Context) -> types.ListResourcesResult:
         """Return a page of the fixed resources."""
         entries, following = self._page(self.resources, cursor, ctx)
         resources = [entry.definition for entry in entries]
-        return self._cached(ListResourcesResult(resources=resources, next_cursor=following))
+        return self._cached(types.ListResourcesResult(resources=resources, next_cursor=following))
 
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
-    ) -> ListResourceTemplatesResult:
+    ) -> types.ListResourceTemplatesResult:
         """Return a page of the templates."""
         entries, following = self._page(self.templates, cursor, ctx)
         templates = [entry.definition for entry in entries]
         return self._cached(
-            ListResourceTemplatesResult(resource_templates=templates, next_cursor=following)
+            types.ListResourceTemplatesResult(resource_templates=templates, next_cursor=following)
         )
 
     async def read_resource(self, uri: str, ctx: Context) -> Result:
@@ -235,8 +231,6 @@ class Registry(Handler):
         if entry is None:
             raise ResourceNotFound(uri)
         _require("Resource", uri, entry.scopes, ctx)
-        if isinstance(entry, ResourceEntry):
-            return await entry.read(ctx)
         return await entry.read(uri, variables, ctx)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
@@ -250,7 +244,7 @@ class Registry(Handler):
         """Find what answers a read of this URI, and the variables in it."""
         uri = normal_uri(uri)
         entry, variables = self._most_specific(uri)
-        if isinstance(entry, TemplateEntry):
+        if entry is not None and entry.template is not None:
             # The values that the handler gets must not name another resource.
             meant = normal_uri(entry.template.expand(variables))
             if meant != uri and self._most_specific(meant)[0] is not entry:
@@ -279,7 +273,7 @@ class Registry(Handler):
         """Return the messages of a prompt."""
         entry = self.prompts.get(name)
         if entry is None:
-            raise unknown_prompt(name)
+            raise _unknown_prompt(name)
         _require("Prompt", name, entry.scopes, ctx)
         return await entry.get(arguments, ctx)
 
@@ -291,7 +285,7 @@ class Registry(Handler):
         if isinstance(reference, types.PromptReference):
             prompt = self.prompts.get(reference.name)
             if prompt is None:
-                raise unknown_prompt(reference.name)
+                raise _unknown_prompt(reference.name)
             key = reference.name
             _require("Prompt", key, prompt.scopes, ctx)
         else:
@@ -307,6 +301,8 @@ class Registry(Handler):
             return types.CompleteResult(
                 completion=types.Completion(values=[], total=0, has_more=False)
             )
+        from mcpearl.server.registry.prompts import run_completer
+
         return await run_completer(completer, params, self._pool, ctx)
 
     # Scopes
@@ -328,7 +324,7 @@ class Registry(Handler):
         listings = (self.tools, self.resources, self.templates, self.prompts)
         return frozenset().union(*(entry.scopes for each in listings for entry in each.values()))
 
-    def tool(self, name: str) -> Tool | None:
+    def tool(self, name: str) -> types.Tool | None:
         """Return the definition of a tool; None when there is none of that name."""
         entry = self.tools.get(name)
         return None if entry is None else entry.definition
@@ -360,3 +356,8 @@ def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None
     """Raise `InsufficientScope` if the caller lacks scopes. Over HTTP the gate has checked it."""
     if scopes and not ctx.may_use(scopes):
         raise InsufficientScope(what, client_name(ctx, name), scopes)
+
+
+def _unknown_prompt(name: str) -> McpError:
+    shown = name if len(name) <= 128 else name[:128] + "…"
+    return McpError(INVALID_PARAMS, f"Unknown prompt: {shown}", {"name": shown})

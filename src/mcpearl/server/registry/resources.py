@@ -55,6 +55,7 @@ class ResourceEntry(_ResourceReader):
     """A resource with a fixed URI."""
 
     __slots__ = ("definition",)
+    template = None
 
     def __init__(
         self,
@@ -98,8 +99,8 @@ class ResourceEntry(_ResourceReader):
             meta=meta,
         )
 
-    async def read(self, ctx: Context) -> Result:
-        """Read the resource."""
+    async def read(self, uri: str, variables: dict[str, Any], ctx: Context) -> Result:
+        """Read the resource, under the URI it was registered with."""
         arguments = self._function.signature.decode(None)
         return await self._read(self.definition.uri, arguments, ctx)
 

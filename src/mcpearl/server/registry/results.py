@@ -1,23 +1,23 @@
 """Converts the return values of handlers to results of the protocol.
 
 Handlers return plain Python values; results, contents and messages of the specification are passed
-through. A value without a JSON form raises `OutputError`.
+through. A value without a JSON form raises `OutputError`. This module is loaded for the first result
+that is made of objects; `encoded` has what most calls need.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from typing import Any, get_args, get_origin
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from mcpearl import types
-from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.output import Output
-from mcpearl.schema.stand_ins import NoEncoding, encode_hook
+from mcpearl.server.registry.encoded import to_json
 from mcpearl.server.registry.returns import Media, Message, ToolResult
 from mcpearl.types.content import (
     AudioContent,
@@ -28,18 +28,9 @@ from mcpearl.types.content import (
     TextContent,
 )
 from mcpearl.types.resources import ReadResourceResult, ResourceContents
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 CONTENT_TYPES = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value that the encoder does not know; pydantic models convert themselves."""
-    dump = getattr(value, "model_dump", None)
-    return encode_hook(value) if dump is None else dump(mode="json", by_alias=True)
-
-
-_to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def is_content(annotation: Any) -> bool:
@@ -47,13 +38,6 @@ def is_content(annotation: Any) -> bool:
     if not isinstance(annotation, type):
         return annotation is ContentBlock
     return issubclass(annotation, (*CONTENT_TYPES, CallToolResult, ToolResult, bytes, Media))
-
-
-def may_hold_content(annotation: Any) -> bool:
-    """Return whether a return annotation is a list of any values, which may be content."""
-    return (get_origin(annotation) or annotation) in (list, tuple, Sequence) and all(
-        part in (Any, object, ...) for part in get_args(annotation)
-    )
 
 
 def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
@@ -77,19 +61,6 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
             content=[TextContent(text=data.decode())], structured_content=Raw(data)
         )
     return CallToolResult(content=content_blocks(value, name))
-
-
-def encoded_tool_result(value: Any, output: Output) -> EncodedToolResult:
-    """Return what `tool_result` returns, encoded, without making the objects."""
-    encode = output.encode
-    structured = encode(value)
-    shown = value
-    if type(value) is not str:
-        shown = (structured[10:-1] if output.wrapped else structured).decode()
-    return EncodedToolResult(
-        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b}'
-        % (_to_json(shown), structured)
-    )
 
 
 def open_result(value: Any, output: Output | None, name: str) -> CallToolResult:
@@ -140,22 +111,6 @@ def content_block(value: Any, name: str) -> ContentBlock:
     if isinstance(value, bytes):
         return Media(value, "application/octet-stream").block()
     return TextContent(text=to_json(value, name).decode())
-
-
-def to_json(value: Any, name: str) -> bytes:
-    """Encode a handler's return value as JSON. Raises `OutputError`."""
-    try:
-        return _to_json(value)
-    except NoEncoding as error:
-        kind = type(value).__name__
-        inside = "" if error.kind is type(value) else f"a `{kind}` that contains "
-        raise OutputError(
-            f"`{name}` returned {inside}an instance of `{error.kind.__qualname__}`, {error}"
-        ) from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise OutputError(
-            f"`{name}` returned a `{type(value).__name__}` that has no JSON form: {error}"
-        ) from None
 
 
 def read_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:

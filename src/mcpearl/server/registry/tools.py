@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -14,6 +14,7 @@ from mcpearl.protocol.events import Encoded
 from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
+from mcpearl.server.registry.encoded import encoded_tool_result, to_json
 from mcpearl.server.registry.functions import PLAIN, HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.registry.registration import (
     check_input_schema,
@@ -21,26 +22,17 @@ from mcpearl.server.registry.registration import (
     icons_of,
     record_of,
 )
-from mcpearl.server.registry.results import (
-    encoded_tool_result,
-    is_content,
-    may_hold_content,
-    open_result,
-    to_json,
-    tool_result,
-    whole_result,
-)
-from mcpearl.server.registry.returns import ToolResult
-from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
-from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations, ToolExecution
+from mcpearl.types.tools import Tool, ToolAnnotations, ToolExecution
 
 if TYPE_CHECKING:
     from mcpearl.runtime.rate import Meter
     from mcpearl.runtime.threads import ThreadPool
     from mcpearl.schema.given import Validator
     from mcpearl.server.tasks.options import TaskOption, Tasks
+    from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.types.tool_calls import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
 _NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_.-")
@@ -54,6 +46,7 @@ class ToolEntry:
         "_decode",
         "_function",
         "_given_output",
+        "_is_open",
         "_output",
         "_plain",
         "_to_result",
@@ -107,7 +100,9 @@ class ToolEntry:
             self._decode = _GivenInput(input_schema, signature, name).decode
         self._output: Output | None = None
         self._given_output: Validator | None = None
-        self._to_result: Callable[[Any, Output | None, str], CallToolResult] = tool_result
+        self._is_open = False  # whether values may be content, of any kind
+        # Makes a result of a value; loaded when it is first needed.
+        self._to_result: Callable[[Any, Output | None, str], CallToolResult] | None = None
         returns = self._function.returns
         declared = _declared_content(returns)
         if output_schema is None and declared is not None:
@@ -116,13 +111,13 @@ class ToolEntry:
         if output_schema is not None:
             self._given_output = _given(output_schema, f"output schema of tool `{name}`")
         elif declared is None:
-            self._output = compile_output(returns, where="tool", name=name, is_content=is_content)
+            self._output = compile_output(returns, where="tool", name=name, is_content=_is_content)
             output_schema = None if self._output is None else self._output.schema
-        if may_hold_content(returns) and self._output is not None:
+        if _may_hold_content(returns) and self._output is not None:
             # A schema would promise structured content, and content blocks are not structured.
-            self._to_result, output_schema = open_result, None
+            self._is_open, output_schema = True, None
         # Encodes a value at once, if nothing reads the result before it is sent.
-        self._plain = self._output if self._to_result is tool_result else None
+        self._plain = None if self._is_open else self._output
         if annotations is not None:
             annotations = record_of(ToolAnnotations, annotations, f"tool `{name}`: annotations")
         self.timeout = timeout
@@ -169,7 +164,14 @@ class ToolEntry:
             return self._structured(value)
         if self._plain is not None and ctx.takes_encoded():
             return encoded_tool_result(value, self._plain)
-        return self._to_result(value, self._output, self.definition.name)
+        to_result = self._to_result or self._find_to_result()
+        return to_result(value, self._output, self.definition.name)
+
+    def _find_to_result(self) -> "Callable[[Any, Output | None, str], CallToolResult]":
+        from mcpearl.server.registry.results import open_result, tool_result
+
+        self._to_result = open_result if self._is_open else tool_result
+        return self._to_result
 
     async def _within(self, timeout: float, arguments: Any, ctx: Context) -> Any:
         limit = asyncio.timeout(timeout)
@@ -185,11 +187,16 @@ class ToolEntry:
     def _structured(self, value: Any) -> Result:
         """Check a value against the handwritten output schema and return it as data and text."""
         assert self._given_output is not None
-        result = tool_result(value, None, self.definition.name)
+        to_result = self._to_result or self._find_to_result()
+        result = to_result(value, None, self.definition.name)
         result.structured_content = Raw(to_json(value, self.definition.name))
         return self._checked(result)
 
     def _checked(self, result: Result) -> Result:
+        from mcpearl.server.registry.results import whole_result
+        from mcpearl.server.registry.returns import ToolResult
+        from mcpearl.types.tool_calls import CallToolResult
+
         name = self.definition.name
         if isinstance(result, ToolResult):
             result = whole_result(result, name)
@@ -213,10 +220,29 @@ def _declared_content(annotation: Any) -> Any:
     """Return the type in `Annotated[CallToolResult, Type]`: that of its structured content."""
     if get_origin(annotation) is not Annotated:
         return None
+    from mcpearl.server.registry.returns import ToolResult
+    from mcpearl.types.tool_calls import CallToolResult
+
     result, declared, *_ = get_args(annotation)
     if isinstance(result, type) and issubclass(result, (CallToolResult, ToolResult)):
         return declared
     return None
+
+
+def _is_content(annotation: Any) -> bool:
+    """Return whether a return annotation is content, for which no schema is published."""
+    if isinstance(annotation, type) and annotation in PLAIN:
+        return annotation is bytes
+    from mcpearl.server.registry.results import is_content
+
+    return is_content(annotation)
+
+
+def _may_hold_content(annotation: Any) -> bool:
+    """Return whether a return annotation is a list of any values, which may be content."""
+    return (get_origin(annotation) or annotation) in (list, tuple, Sequence) and all(
+        part in (Any, object, ...) for part in get_args(annotation)
+    )
 
 
 class _GivenInput:
@@ -237,8 +263,12 @@ def _given(schema: dict[str, Any], where: str) -> "Validator":
     return compile_schema(schema, where=where)
 
 
-def _mirrored(tool: Tool) -> dict[Path, str]:
+def _mirrored(tool: Tool) -> "dict[Path, str]":
     """Return the parameters that calls of a tool mirror into headers over HTTP."""
+    if "x-mcp-header" not in str(tool.input_schema):
+        return {}
+    from mcpearl.transports.mirrored_headers import annotated
+
     try:
         return annotated(tool.input_schema)
     except ValueError as error:

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.net.addresses import CannotListen
 from mcpearl.runtime.arguments import Unusable
-from mcpearl.runtime.supervisor import StartFailed
+from mcpearl.runtime.supervisor_errors import StartFailed
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.speaking import speaking
@@ -44,7 +43,13 @@ def run(server: "Server", /, *wires: str | ServableWire, **options: Any) -> None
         else:
             with _forked_ahead(server):
                 _run_loop(serve(server, *found))
-    except (Unusable, CannotListen) as error:
+    except Unusable as error:
+        raise SystemExit(f"{server.name}: {error}") from None
+    except OSError as error:
+        from mcpearl.net.addresses import CannotListen
+
+        if not isinstance(error, CannotListen):
+            raise
         raise SystemExit(f"{server.name}: {error}") from None
 
 

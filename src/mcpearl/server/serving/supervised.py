@@ -5,7 +5,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mcpearl.runtime.child import Child
-from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.runtime.supervisor import Supervisor
+from mcpearl.runtime.supervisor_errors import StartFailed
 from mcpearl.runtime.tree import Node
 from mcpearl.server.serving.wire import Listener, ServableWire, Stdio
 

@@ -90,10 +90,13 @@ class _StdioListener:
     def describe(self) -> str:
         if not self._by_hand:
             return "serves on stdio"
-        return (
-            "reads MCP messages from this terminal, one JSON object per line, until Ctrl-D. Usually a "
-            f"client starts it: Client({sys.argv[0]!r}). For clients elsewhere: app.run('http')"
-        )
+        reads = "reads MCP messages from this terminal, one JSON object per line, until Ctrl-D"
+        if not sys.argv[0].endswith(
+            ".py"
+        ):  # a command, which says itself how it is meant to be used
+            return reads
+        how = f"Usually a client starts it: Client({sys.argv[0]!r})"
+        return f"{reads}. {how}. For clients elsewhere: app.run('http')"
 
     def nodes(self) -> tuple[Node, ...]:
         return ()

@@ -37,6 +37,10 @@ class TaskContents:
 
     def with_journal(self, record: TaskRecord, journal: Journal) -> TaskRecord:
         """Return a record with another journal; raises `LimitReached` if it is too large."""
+        return replace(record, journal=self.sealed_journal(record.id, journal))
+
+    def sealed_journal(self, id: str, journal: Journal) -> bytes:
+        """Return a journal as it is stored; raises `LimitReached` if it is too large."""
         packed = journal.pack()
         limit = self._bounds.max_journal
         if len(packed) > limit:
@@ -45,7 +49,7 @@ class TaskContents:
                 f"questions, answers and `ctx.once` values of the task have {len(packed)} bytes, "
                 f"over the {limit} of `TaskBounds.max_journal`"
             )
-        return replace(record, journal=self.sealed(record.id, packed))
+        return self.sealed(id, packed)
 
     def content_of(self, record: TaskRecord) -> bytes | None:
         """Return the encoded result or error of a task that is over."""

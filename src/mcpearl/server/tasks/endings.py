@@ -14,7 +14,7 @@ from mcpearl.server.tasks.options import TaskBounds
 from mcpearl.server.tasks.outcomes import encoded_error, encoded_result, failure_text
 from mcpearl.stores.tasks import TaskRecord
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore

@@ -177,19 +177,20 @@ class TaskEngine:
 
     async def create(self, run: TaskRun, ttl: float, *, running: bool) -> TaskRecord:
         """Store a task for a run. Once this returns, the task is not lost."""
-        await self.awake()  # before anything is sealed
-        call, id = run.call, clock.token(24)
+        if self._stop_watching is None:  # before anything is sealed
+            await self.start()
+        call, id, contents = run.call, clock.token(24), self.contents
         call.params.meta = self._once(call.params.meta)
         record = TaskRecord(
             id=id,
             owner=owner_of(call),
             ttl=ttl,
             poll=run.options.poll,
-            request=self.contents.sealed(id, pack_request(call)) if self.store.durable else b"",
+            request=contents.sealed(id, pack_request(call)) if self.store.durable else b"",
+            journal=contents.sealed_journal(id, run.questions.journal),
             repeatable=self._is_repeatable(call.params.name, run.options),
             running=running,
         )
-        record = self.contents.with_journal(record, run.questions.journal)
         if not self.keeper.tending:
             await self.keeper.start()
         try:
@@ -289,7 +290,8 @@ class TaskEngine:
 
     async def look(self, id: str, owner: Identity) -> TaskRecord:
         """Return a task of this owner; raises `McpError` if there is none."""
-        await self.awake()
+        if self._stop_watching is None:
+            await self.start()
         record = await self.store.get(id, owner)
         if record is None:
             logger.debug("unknown task looked for by %s", owner)

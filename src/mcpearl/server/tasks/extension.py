@@ -12,7 +12,7 @@ import msgspec
 
 from mcpearl.protocol.capabilities import absent
 from mcpearl.protocol.errors import ConnectionLost, McpError, RequestTimeout
-from mcpearl.protocol.events import Call, Encoded
+from mcpearl.protocol.events import Call, Caller, Encoded
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering, Dispatch, Next
@@ -58,7 +58,7 @@ class TasksExtension(ServerExtension):
     """
 
     identifier = TASKS_EXTENSION
-    passes_at_once = True
+    passes_at_once = passes_results = True
 
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()
@@ -137,8 +137,10 @@ class TasksExtension(ServerExtension):
             inner: Runs the tool.
         """
         tasks_of, promotions = self._handler.tasks_of, self.engine.promotions
+        willing: Caller | None = None  # the latest caller that can take a task of the extension
 
         def dispatch(call: Call, ctx: Context) -> Answering:
+            nonlocal willing
             params = call.params
             options = tasks_of(params.name)
             if options is None:
@@ -148,16 +150,19 @@ class TasksExtension(ServerExtension):
             if call.run is not None:
                 return inner(call, ctx)
             caller = call.caller
-            if not caller.version.modern:
-                return self._legacy(call, ctx, inner, options)
-            extensions = caller.capabilities.extensions
-            if extensions is None or TASKS_EXTENSION not in extensions:
-                if options.required:
-                    self.require(ctx)
-                return inner(call, ctx)
-            if options.after is not None:
-                if options.after < promotions.shortest:
-                    promotions.look_for(options.after)
+            if caller is not willing:
+                if not caller.version.modern:
+                    return self._legacy(call, ctx, inner, options)
+                extensions = caller.capabilities.extensions
+                if extensions is None or TASKS_EXTENSION not in extensions:
+                    if options.required:
+                        self.require(ctx)
+                    return inner(call, ctx)
+                willing = caller
+            after = options.after
+            if after is not None:
+                if after < promotions.shortest:
+                    promotions.look_for(after)
                 call.run = Candidate(promotions, call, ctx, options, promotions.now)
                 return inner(call, ctx)
             return self._modern(ctx, lambda: inner(call, ctx), options)
@@ -196,8 +201,11 @@ class TasksExtension(ServerExtension):
     async def _look(self, id: str, ctx: Context) -> TaskRecord:
         """Return a task of the caller; a modern caller must have declared the extension."""
         call = call_of(ctx)
-        if call.caller.version.modern:
-            self.require(ctx)
+        caller = call.caller
+        if caller.version.modern:
+            extensions = caller.capabilities.extensions
+            if extensions is None or TASKS_EXTENSION not in extensions:
+                self.require(ctx)
         return await self.engine.look(id, owner_of(call))
 
     @method("tasks/get", TaskRequestParams, undeclared=True)
@@ -206,10 +214,7 @@ class TasksExtension(ServerExtension):
         record = await self._look(params.task_id, ctx)
         if not ctx.client.version.modern:
             return views.legacy_got(record)
-        engine = self.engine
-        return views.got(
-            record, engine.contents.journal_of(record), engine.contents.content_of(record)
-        )
+        return views.got(record, self.engine.contents)
 
     @method("tasks/update", UpdateTaskRequestParams, undeclared=True)
     async def update(self, params: UpdateTaskRequestParams, ctx: Context) -> Result:

@@ -92,9 +92,7 @@ class TaskFeed:
                     if id in self._followers:
                         self._forget(id)
                     return
-                params = notice(
-                    record, engine.contents.journal_of(record), engine.contents.content_of(record)
-                )
+                params = notice(record, engine.contents)
                 announcement = Announcement("notifications/tasks", params)
                 if id in self._followers:
                     self._told[id] = record.revision

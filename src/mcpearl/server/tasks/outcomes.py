@@ -3,17 +3,19 @@
 import msgspec
 
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import Call, Encoded
+from mcpearl.protocol.events import Call, Encoded, EncodedToolResult
 from mcpearl.protocol.fields import narrow
 from mcpearl.types.base import Result, encode
 from mcpearl.types.content import TextContent
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import ErrorObject
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 
 
 def encoded_result(call: Call, value: Result | Encoded) -> tuple[bytes, bool]:
     """Return a tool's result as it is stored, and whether it reports a failure."""
+    if type(value) is EncodedToolResult:
+        return value.body, False
     if isinstance(value, Encoded):
         return value.body, _reads_as_error(value.body)
     if isinstance(value, InputRequiredResult):

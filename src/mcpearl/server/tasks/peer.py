@@ -76,7 +76,8 @@ class TaskPeer:
 
     def tell_status(self, record: TaskRecord) -> None:
         """Report a new status to a client of 2025-11-25."""
-        self._send("notifications/tasks/status", legacy_notice(record))
+        if not self._run.call.caller.version.modern:
+            self._send("notifications/tasks/status", legacy_notice(record))
 
     def _tell(self, method: str, params: Any) -> None:
         assert self._run.record is not None

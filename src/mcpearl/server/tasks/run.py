@@ -69,7 +69,9 @@ class TaskRun(Struct, eq=False):
 
     def start(self, start: Next) -> None:
         """Run the tool of a task in an asyncio task of its own."""
-        self.work = self.call.work = self.peer.loop.create_task(self._execute(start))
+        work = self._execute(start)
+        # Making up a name takes time.
+        self.work = self.call.work = self.peer.loop.create_task(work, name="mcpearl")
 
     async def _execute(self, start: Next) -> None:
         try:
@@ -172,6 +174,8 @@ class _NoOutlet:
     Args:
         before: The outlet of the call, which knows the wire and the client's address.
     """
+
+    __slots__ = ("address", "medium", "request_headers", "session_id")
 
     def __init__(self, before: Outlet | None) -> None:
         self.address = None if before is None else before.address

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -11,7 +11,7 @@ from mcpearl.protocol.codec import splice
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Encoded
 from mcpearl.protocol.task_lifecycle import TERMINAL
-from mcpearl.server.tasks.journal import Journal
+from mcpearl.server.tasks.contents import TaskContents
 from mcpearl.stores.tasks import TaskRecord
 from mcpearl.types.base import RELATED_TASK_KEY, decode_any
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, ErrorObject
@@ -45,11 +45,19 @@ def related(id: str) -> dict[str, Any]:
     return {RELATED_TASK_KEY: {"taskId": id}}
 
 
-@lru_cache(maxsize=4096)
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    whole = int(seconds)
+    # Half a microsecond more: stores have whole microseconds, which a float is a little off.
+    milliseconds = min(999, int((seconds - whole) * 1000 + 0.0005))
+    return f"{_second(whole)}.{milliseconds:03d}Z"
 
 
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]
+
+
+@lru_cache(maxsize=256)
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, round(seconds * 1000))
 
@@ -117,12 +125,13 @@ def legacy_payload(record: TaskRecord, content: bytes) -> Encoded:
 
 
 def _modern(record: TaskRecord) -> dict[str, Any]:
+    created_at = _time(record.created)
     return {
         "task_id": record.id,
         "status": record.status,
         "status_message": record.status_message,
-        "created_at": _time(record.created),
-        "last_updated_at": _time(record.updated),
+        "created_at": created_at,
+        "last_updated_at": created_at if record.revision == 1 else _time(record.updated),
         "ttl_ms": _milliseconds(record.ttl),
         "poll_interval_ms": _milliseconds(record.poll),
     }
@@ -133,15 +142,18 @@ def created(record: TaskRecord) -> ExtensionCreateTaskResult:
     return ExtensionCreateTaskResult(result_type="task", **_modern(record))
 
 
-def _detail(record: TaskRecord, journal: Journal, content: bytes | None) -> dict[str, Any]:
-    """Return what a status implies: open questions, the result, or the error."""
+def _detailed(record: TaskRecord, contents: TaskContents) -> dict[str, Any]:
+    """Return a task with what its status implies: open questions, the result, or the error."""
+    members = _modern(record)
     if record.status == "input_required":
-        return {"input_requests": cast("Any", journal.asked)}
-    if record.status in TERMINAL and content is not None:
+        members["input_requests"] = contents.journal_of(record).asked
+    elif record.status in TERMINAL and record.result is not None:
+        content = contents.opened(record.id, record.result)
         if record.status == "failed":
-            return {"error": Raw(content)}
-        return {"result": Raw(_complete(content))}
-    return {}
+            members["error"] = Raw(content)
+        else:
+            members["result"] = Raw(_complete(content))
+    return members
 
 
 def _complete(content: bytes) -> bytes:
@@ -151,13 +163,11 @@ def _complete(content: bytes) -> bytes:
     return splice(b'"resultType":"complete"', content)
 
 
-def got(record: TaskRecord, journal: Journal, content: bytes | None) -> ExtensionGetTaskResult:
+def got(record: TaskRecord, contents: TaskContents) -> ExtensionGetTaskResult:
     """Return the answer to `tasks/get`."""
-    return ExtensionGetTaskResult(**_modern(record), **_detail(record, journal, content))
+    return ExtensionGetTaskResult(**_detailed(record, contents))
 
 
-def notice(
-    record: TaskRecord, journal: Journal, content: bytes | None
-) -> ExtensionTaskNotificationParams:
+def notice(record: TaskRecord, contents: TaskContents) -> ExtensionTaskNotificationParams:
     """Return the params of `notifications/tasks`, which say what `tasks/get` would."""
-    return ExtensionTaskNotificationParams(**_modern(record), **_detail(record, journal, content))
+    return ExtensionTaskNotificationParams(**_detailed(record, contents))

@@ -1,0 +1,187 @@
+"""The calls of one connection under an observer that needs little of most of them.
+
+Calls that are read together run one after the other. As long as none of them waits, each begins when the
+one before it was answered: the clock is read once for each, and the observer is told of all of them
+together.
+"""
+
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any
+
+from mcpearl.protocol.events import Call
+from mcpearl.runtime import clock
+from mcpearl.runtime.eager import current_task
+from mcpearl.runtime.observers import Guarded, Sampled
+from mcpearl.server.calls import CallAnswer, Calls, Run, shutting_down
+from mcpearl.server.core import ServerCore
+
+
+class TimedCalls(Calls):
+    """Calls that the observer adds up.
+
+    A call that was read with others has no `noted` at first. It gets one when the observer needs it: the
+    call waits, fails, or is not one of a tool.
+    """
+
+    __slots__ = ("_add_up", "_since")
+
+    def __init__(self, core: ServerCore, *rest: Any) -> None:
+        super().__init__(core, *rest)
+        self._add_up = None if core.observer is None else core.observer.add_up
+        self._since = 0.0  # when the first of the calls in `_times` began
+
+    def begin_read(self) -> Callable[[Call], None]:
+        """Return the function that starts each of the calls that were read together."""
+        if self._closing:
+            return self.start
+        if self._add_up is not None:
+            self._times, self._since = [], clock.monotonic()
+        return self.start_read
+
+    def end_read(self) -> None:
+        """Tell the observer of the calls that were answered."""
+        times, self._times = self._times, None
+        if times and self._add_up is not None:
+            self._add_up(self._since, times)
+
+    def start_read(self, call: Call) -> None:
+        """Start a call, which begins when the one before it was answered."""
+        self._begin(call, None)
+        if call.work is not None:
+            self._leave(call)
+
+    def _leave(self, call: Call) -> None:
+        """Go on with the next call after one that has a task, and may wait."""
+        if self._times is not None:
+            if call.noted is None and self._end.is_open(call):
+                call.noted = self._latest()
+            self._restart()
+
+    def _latest(self) -> float:
+        """Return when the last of the calls that were read together was answered."""
+        return self._times[-2] if self._times else self._since
+
+    def _tell_apart(self, call: Call, answer: CallAnswer, size: int) -> None:
+        """Tell the observer of a call that it does not add up with those it was read with."""
+        if call.noted is None and size:
+            call.noted = self._latest()
+        super()._tell_apart(call, answer, size)
+        self._restart()
+
+    def _restart(self) -> None:
+        """Have the next of the calls that were read together begin now."""
+        TimedCalls.end_read(self)
+        TimedCalls.begin_read(self)
+
+    def stop_all(self) -> None:
+        """Stop every call: the client is gone."""
+        if self._times is not None:  # it went while a call ran that was read with others
+            for call in self._end.in_flight.values():
+                call.noted = self._latest() if call.noted is None else call.noted
+        super().stop_all()
+
+
+class SampledCalls(TimedCalls):
+    """Calls of which the observer follows only some; of the others it notes only the time."""
+
+    __slots__ = ("_free", "_marked", "_pass_by", "_passed", "_resume", "_stretch")
+
+    def __init__(self, core: ServerCore, *rest: Any) -> None:
+        super().__init__(core, *rest)
+        observer = core.observer
+        assert isinstance(observer, Sampled)
+        self._stretch = observer.stretch()
+        self._note = observer.noting(self._stretch)
+        self._pass_by, self._resume = observer.passing_by()
+        self._free = 0  # calls that are not followed, and for which the context is marked
+        self._marked = False
+        self._passed: Any = None  # removes the mark
+
+    def begin_read(self) -> Callable[[Call], None]:
+        """Return the function that starts each of the calls that were read together."""
+        if self._closing:
+            return self.start
+        if self._add_up is not None:
+            self._times, self._since = [], clock.monotonic()
+        if self._stretch.left:
+            self._free, self._stretch.left = self._stretch.left, 0
+            self._marked, self._passed = True, self._pass_by()
+        return self.start_read
+
+    def start_read(self, call: Call) -> None:
+        """Start a call; the context is marked once for all that are not followed."""
+        if self._free and ((meta := call.params.meta) is None or not _has_trace(meta)):
+            self._free -= 1
+        else:
+            self.end_read()
+            self.start(call)
+            self.begin_read()
+            return
+        if self._times is None:
+            call.noted = clock.monotonic()
+            self._begin(call, None)
+            return
+        self._begin(call, None)
+        if call.work is not None:
+            self._leave(call)
+
+    def end_read(self) -> None:
+        """Tell the observer of the calls that were answered, and take the mark from the context."""
+        times, self._times = self._times, None
+        if times and self._add_up is not None:
+            self._add_up(self._since, times)
+        if self._marked:
+            self._marked = False
+            self._stretch.left, self._free = self._free, 0
+            self._resume(self._passed)
+
+    def start(self, call: Call, run: Run | None = None) -> None:
+        """Run a call in a context that is prepared for it."""
+        if self._closing:
+            self.answer(call, shutting_down())
+            return
+        assert self._note is not None
+        call.noted = self._note(call)
+        copy_context().run(self._begin_prepared, call, run)
+
+    def _begin_prepared(self, call: Call, run: Run | None) -> None:
+        self._prepare(call)
+        self._begin(call, run)
+
+    def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Run one call to its end in the current task, which serves only its request."""
+        meta = call.params.meta
+        if self._stretch.left and (meta is None or not _has_trace(meta)):
+            self._stretch.left -= 1
+            call.noted = clock.monotonic()
+            self._pass_by()
+            call.work = current_task(self._loop)
+            return self.run(call)
+        running = super().run_here(call)
+        self._prepare(call)
+        return running
+
+    def close(self) -> None:
+        """Refuse calls from now on."""
+        super().close()
+        self._stretch.left = self._free = 0
+
+    def _prepare(self, call: Call) -> None:
+        noted = call.noted
+        if noted.__class__ is float:
+            self._pass_by()
+        elif noted is not None and self._observer is not None:
+            self._observer.call_entered(noted)
+
+
+def _has_trace(meta: dict[str, Any]) -> bool:
+    """Whether the `_meta` of a request says which trace it belongs to."""
+    return "traceparent" in meta or "baggage" in meta
+
+
+def calls_under(observer: Guarded) -> type[Calls]:
+    """Return the class of the calls that this observer watches."""
+    if isinstance(observer, Sampled):
+        return SampledCalls
+    return Calls if observer.add_up is None else TimedCalls

@@ -58,8 +58,7 @@ run: $(VENV)/.run
 	@$(BIN)/python examples/weather_server.py --http
 
 test: $(VENV)/.docs $(NODE_TESTS)/node_modules/.done .bench/fastmcp/.ready
-	@$(MAKE) --no-print-directory -j2 --output-sync=target check $(VENV)/.compiled
-	@$(MAKE) --no-print-directory -j2 --output-sync=target unit conformance
+	@$(MAKE) --no-print-directory -j3 --output-sync=target check unit conformance
 
 # In an environment of its own.
 test-other: $(VENV)/bin/python

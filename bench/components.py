@@ -161,7 +161,7 @@ def encode_result(count: int) -> float:
     from mcpearl.protocol.codec import encode_result
     from mcpearl.types.base import encode
     from mcpearl.types.content import TextContent
-    from mcpearl.types.tools import CallToolResult
+    from mcpearl.types.tool_calls import CallToolResult
 
     result = CallToolResult(content=[TextContent(text="3")], structured_content={"result": 3})
     encoded = encode_result(42, encode(result))

@@ -5,12 +5,15 @@ Real figures are drawn by matplotlib, and read back from its axes and from the f
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from bench import plots
 from bench.results import Results
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+
+if TYPE_CHECKING:  # loaded by the tests alone, and not wherever tests are collected
+    from matplotlib.axes import Axes
+    from matplotlib.patches import Rectangle
 
 TITLES = {"mcpearl": "mcpearl", "mcp": "mcp 2", "ts_v2": "TypeScript"}
 METRICS = ("stdio_single", "stdio_start")
@@ -32,11 +35,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def axes() -> dict[str, Axes]:
+def axes() -> "dict[str, Axes]":
     return dict(zip(METRICS, plots.drawn(RESULTS, METRICS, TITLES).axes, strict=True))
 
 
-def bars(axis: Axes) -> dict[str, Rectangle]:
+def bars(axis: "Axes") -> "dict[str, Rectangle]":
     names = [label.get_text() for label in axis.get_yticklabels()]
     return dict(zip(names, axis.containers[0].patches, strict=True))
 
@@ -48,7 +51,7 @@ def bars(axis: Axes) -> dict[str, Rectangle]:
         ("stdio_start", {"mcpearl": 200, "mcp 2": 1000, "TypeScript": 400}),
     ],
 )
-def test_bars_begin_at_zero_of_a_linear_axis(axes: dict[str, Axes], metric: str, lengths):
+def test_bars_begin_at_zero_of_a_linear_axis(axes: "dict[str, Axes]", metric: str, lengths):
     axis = axes[metric]
     assert axis.get_xscale() == "linear"
     low, high = axis.get_xlim()
@@ -79,7 +82,7 @@ def test_bars_begin_at_zero_of_a_linear_axis(axes: dict[str, Axes], metric: str,
     ],
 )
 def test_each_bar_has_its_figure_and_the_ratio_beside_it(
-    axes: dict[str, Axes], metric: str, labels: list[str]
+    axes: "dict[str, Axes]", metric: str, labels: list[str]
 ):
     axis = axes[metric]
     assert [text.get_text() for text in axis.texts] == labels

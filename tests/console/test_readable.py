@@ -85,9 +85,8 @@ async def busy(url: str) -> AsyncIterator[Any]:
         await asyncio.wait([lasting])
 
 
-@pytest.mark.parametrize(
-    ("width", "dark"), [(360, False), (768, True)], ids=["phone-light", "tablet-dark"]
-)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768], ids=["phone", "tablet"])
 async def test_every_view_fits_and_can_be_read(
     browser: Browser, width: int, dark: bool, tmp_path: Path
 ):

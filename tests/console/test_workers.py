@@ -22,6 +22,7 @@ from tests.console.browser import Browser
 from tests.console.page import KEY, Page, open_page
 from tests.console.worker_app import TOKEN
 from tests.ports import free_port
+from tests.readiness import ServiceManager
 from tests.waiting import at_rest, eventually
 
 APP = Path(__file__).with_name("worker_app.py")
@@ -61,24 +62,15 @@ class Machine:
 
 
 @asynccontextmanager
-async def machine(*more: str, token: str | None = None) -> AsyncIterator[Machine]:
-    port = free_port()
+async def machine(*more: str) -> AsyncIterator[Machine]:
+    port, manager = free_port(), ServiceManager()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.console.worker_app", str(port), str(WORKERS), KEY, *more]
+        [sys.executable, "-m", "tests.console.worker_app", str(port), str(WORKERS), KEY, *more],
+        env={**os.environ, **manager.environment},
     )
     found = Machine(process, port)
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-
-    async def answers() -> bool:
-        try:
-            async with Client(found.url, connect_timeout=2.0, headers=headers) as client:
-                await client.call_tool("where")
-        except Exception:
-            return False
-        return len(found.pids) == WORKERS
-
     try:
-        await eventually(answers)
+        await manager.ready(process)
         yield found
     finally:
         process.terminate()
@@ -231,7 +223,7 @@ async def test_a_worker_that_dies_and_its_replacement_are_shown():
 
 
 async def test_a_page_of_a_protected_machine_needs_its_token_and_key():
-    async with machine("--auth", token=TOKEN) as crew, httpx2.AsyncClient() as http:
+    async with machine("--auth") as crew, httpx2.AsyncClient() as http:
         for _ in range(10):
             headers = {"x-console-key": KEY}
             assert (await http.get(f"{crew.base}/events", headers=headers)).status_code == 401

@@ -1,17 +1,16 @@
 """Legacy sessions over machines that share a Redis or Valkey: any request lands anywhere."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from mcpearl.auth import Principal
 from mcpearl.runtime import clock
 from mcpearl.stores import redis_sessions
 from mcpearl.stores.errors import TOLD
 from mcpearl.stores.shared import REQUEST_BITS
 from tests.deployment.machines import make_app, text_of, two_machines
 from tests.redis_server import fresh_address, running
+from tests.transports.by_name import ByName
 from tests.transports.raw_http import LEGACY, Raw, Session, message, serving
 from tests.waiting import eventually
 
@@ -269,16 +268,6 @@ async def test_ids_that_this_deployment_did_not_make_cost_no_command() -> None:
 
 
 async def test_another_principal_does_not_get_the_session() -> None:
-    class ByName:
-        def document(self, request: Any) -> None:
-            return None
-
-        def known(self, request: Any) -> None:
-            return None
-
-        async def admit(self, request: Any) -> Principal:
-            return Principal(request.headers[b"x-user"].decode())
-
     async with two_machines(auth=ByName()) as (one, two):
         begun = await one.raw.initialize(**{"X-User": "ann"})
         session = two.take_up(begun)

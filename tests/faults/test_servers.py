@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcpearl import Client, ConnectionLost, Keepalive, Phase
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tool_calls import CallToolResult
 from tests.waiting import eventually
 
 from .test_network import told_again

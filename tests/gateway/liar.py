@@ -65,7 +65,7 @@ def call(id: Any, params: Any) -> None:
             for _ in range(5000):
                 ask()
         case "huge":
-            result(id, {"content": [{"type": "text", "text": "x" * (64 << 20)}]})
+            result(id, {"content": [{"type": "text", "text": "x" * (17 << 20)}]})
         case "twice":
             for word in ("first", "second"):
                 result(id, {"content": [{"type": "text", "text": word}]})

@@ -1,12 +1,14 @@
-"""What the SDKs do when something goes wrong: `comparison.py SDK SCENE` prints what was seen.
+"""What the SDKs do when something goes wrong: `comparison.py SDK` plays all scenes, and prints them.
 
-It is run with the Python that has the SDK. Client and server are of the same SDK, over stdio.
+It is run with the Python that has the SDK. Client and server are of the same SDK, over stdio; each scene
+has a process for each of them.
 """
 
 import asyncio
 import os
 import sys
 import threading
+import traceback
 from typing import Any
 
 SDK = sys.argv[1]
@@ -111,16 +113,30 @@ SCENES = {
 }
 
 
-async def main() -> None:
-    """Play the scene, and print what was seen."""
+async def play(scene: str) -> None:
+    """Play a scene, and print its name and what was seen."""
     client = make_client()
     await client.__aenter__()
-    print(await SCENES[sys.argv[2]](client), flush=True)
+    print(f"{scene}: {await SCENES[scene](client)}", flush=True)
     os._exit(0)  # a client whose server is gone may not be able to leave
 
 
+def main() -> None:
+    """Play each scene in a process of its own; the SDK is loaded once."""
+    make_client()
+    for scene in SCENES:
+        player = os.fork()
+        if player == 0:
+            try:
+                asyncio.run(play(scene))
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        os.waitpid(player, 0)
+
+
 if __name__ == "__main__":
-    if sys.argv[2] == "serve":
+    if sys.argv[2:] == ["serve"]:
         make_server().run()
     else:
-        asyncio.run(main())
+        main()

@@ -16,7 +16,6 @@ from tests.ports import free_port
 
 HERE = Path(__file__).parent
 DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
-OFFICIAL_SERVER = [sys.executable, str(HERE / "official_server.py")]
 
 TASKS_SERVER = [sys.executable, str(HERE / "tasks_server.py")]
 BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
@@ -31,9 +30,16 @@ INSPECTOR = [NODE, str(PACKAGES / "inspector" / "clients" / "launcher" / "build"
 LIBRARIES = str(HERE.parents[1] / ".venv-peers" / "bin" / "python")
 FASTMCP = str(HERE.parents[1] / ".bench" / "fastmcp" / "bin" / "python")
 
+
+def prepared(python: str, program: str) -> list[str]:
+    """Return how to start a program of this folder whose packages are loaded once for all starts."""
+    return [python, "-I", "-S", str(HERE / "prepared.py"), str(HERE / program)]
+
+
+OFFICIAL_SERVER = prepared(sys.executable, "official_server.py")
+FASTMCP_SERVER = prepared(FASTMCP, "fastmcp_server.py")
 TYPESCRIPT_SERVER = [NODE, str(HERE / "node" / "server.mjs")]
 """Followed by the SDK: `v1` or `v2`."""
-FASTMCP_SERVER = [FASTMCP, str(HERE / "fastmcp_server.py")]
 SERVERS = {
     "demo": DEMO_SERVER,
     "tasks": TASKS_SERVER,

@@ -22,11 +22,11 @@ from tests.interop.peers import (
     DEMO_SERVER,
     EVERYTHING_SERVER,
     FASTMCP,
-    HERE,
     LEGACY,
     MODERN,
     OFFICIAL_SERVER,
     SERVERS,
+    prepared,
     run,
     serving,
 )
@@ -120,7 +120,7 @@ def test_fastmcp_clients_in_all_cells(server: str) -> None:
             (mode, [*BRIDGE, upstream, reached(stack, mode, upstream, server)])
             for mode, upstream in cells
         ]
-        done = run([FASTMCP, str(HERE / "fastmcp_client.py"), json.dumps(walks)])
+        done = run([*prepared(FASTMCP, "fastmcp_client.py"), json.dumps(walks)])
     assert done.returncode == 0, done.stderr
     for (mode, _), line in zip(walks, done.stdout.splitlines(), strict=True):
         check_fastmcp(server, mode, json.loads(line))

@@ -24,13 +24,14 @@ from tests.interop.peers import (
     MODERN,
     NODE,
     TASKS_SERVER,
+    prepared,
     run,
     serving,
 )
 
 OURS = TASKS_SERVER
 UPSTREAMS = pytest.mark.parametrize("upstream", [LEGACY[-1], MODERN])
-FASTMCP_SERVER = [FASTMCP, str(HERE / "fastmcp_tasks_server.py")]
+FASTMCP_SERVER = prepared(FASTMCP, "fastmcp_tasks_server.py")
 RESEARCH = "simulate-research-query"
 
 
@@ -116,7 +117,7 @@ async def test_tasks_of_fastmcp(wire: str) -> None:
 def test_the_client_of_fastmcp(wire: str) -> None:
     with reached(wire, OURS) as target:
         words = target if wire == "stdio" else [target]
-        done = run([FASTMCP, str(HERE / "fastmcp_tasks_client.py"), *words])
+        done = run([*prepared(FASTMCP, "fastmcp_tasks_client.py"), *words])
     assert done.returncode == 0, done.stderr
     met = json.loads(done.stdout)
     assert met.pop("first") in ("working", "completed")
@@ -174,7 +175,7 @@ def test_the_inspector(era: str, tmp_path: Path) -> None:
 @UPSTREAMS
 def test_the_client_of_fastmcp_through_a_gateway(upstream: str) -> None:
     words = [*BRIDGE, upstream, "tasks"]
-    done = run([FASTMCP, str(HERE / "fastmcp_tasks_client.py"), *words])
+    done = run([*prepared(FASTMCP, "fastmcp_tasks_client.py"), *words])
     assert done.returncode == 0, done.stderr
     met = json.loads(done.stdout)
     assert met.pop("first") in ("working", "completed")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Server
-from mcpearl.auth import Principal
 from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord
+from tests.transports.by_name import ByName
 from tests.transports.raw_http import HANGS, LEGACY, Raw, Session, message, serving
 
 
@@ -231,16 +231,6 @@ async def test_a_session_in_use_is_kept_and_one_that_ended_elsewhere_is_noticed(
 
 
 async def test_another_principal_does_not_get_the_session() -> None:
-    class ByName:
-        def document(self, request: Any) -> None:
-            return None
-
-        def known(self, request: Any) -> None:
-            return None
-
-        async def admit(self, request: Any) -> Principal:
-            return Principal(request.headers[b"x-user"].decode())
-
     async with two_places(auth=ByName()) as (one, two):
         begun = await one.raw.initialize(**{"X-User": "ann"})
         session = two.take_up(begun)

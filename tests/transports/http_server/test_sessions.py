@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Server
-from mcpearl.auth import Principal
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.memory_events import MAX_ENDED
 from mcpearl.stores.memory_sessions import MemorySessionStore
@@ -18,6 +17,7 @@ from mcpearl.stores.sessions import SessionRecord
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.sessions import MAX_BESIDE
 from tests.across import SharedFlag
+from tests.transports.by_name import ByName
 from tests.transports.http_server.conftest import at_one_server, in_one_process
 from tests.transports.raw_http import (
     HANGS,
@@ -188,17 +188,7 @@ async def test_versions_the_header_may_name(client: Raw) -> None:
     assert (await session.delete()).status == 400
 
 
-async def test_a_session_belongs_to_whoever_began_it() -> None:
-    class ByName:
-        def document(self, request: Any) -> None:
-            return None
-
-        def known(self, request: Any) -> None:
-            return None
-
-        async def admit(self, request: Any) -> Principal:
-            return Principal(request.headers[b"x-user"].decode())
-
+async def test_a_session_belongs_to_the_caller_that_began_it() -> None:
     async with serving(make_app(), auth=ByName()) as client:
         session = await client.initialize(**{"X-User": "ann"})
         assert (await session.ask("ping")).status == 200

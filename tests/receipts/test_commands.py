@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcpearl import Client, Receipts, Server
-from tests.cli.running import mcpearl
+from tests.cli.running import Screen, mcpearl
 from tests.receipts.logs import records
 from tests.server.wire import wire
 
@@ -96,6 +96,18 @@ def test_records_are_shown(log: Path) -> None:
     lines = mcpearl("receipts", "show", log, "--call", call, "--json").out.splitlines()
     assert [json.loads(line)["kind"] for line in lines] == ["begin", "end"]
     assert mcpearl("receipts", "show", log, "--unfinished").out == ""
+
+
+def test_records_fit_a_line_of_a_terminal(log: Path) -> None:
+    with Screen("receipts", "show", log, columns=130) as screen:
+        assert screen.ended() == 0
+    lines = screen.text.splitlines()
+    assert len(lines) == len(records(log))
+    assert max(map(len, lines)) <= 130
+    begin = next(record for record in records(log) if record.get("name") == "add")
+    assert "method=tools/call  name=add" in screen.text
+    assert f"arguments={begin['arguments'][:8]}…" in screen.text
+    assert "ms  outcome=result" in screen.text
 
 
 def test_what_clients_sent_neither_forges_a_line_nor_acts_on_a_terminal(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from mcpearl.cli.output import CommandOutput
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _EITHER = click.Path(exists=True, path_type=Path)
+_FIRST = ("method", "name")  # what a reader looks for
+_DIGESTS = ("arguments", "result")
 
 
 @click.group()
@@ -89,7 +91,10 @@ def prove(out: CommandOutput, id: str, folder: Path, keys: tuple[str, ...], outp
 @click.option("--call", "call", help="Only the records of this call.")
 @click.option("--unfinished", is_flag=True, help="Only calls that have not ended.")
 def show(out: CommandOutput, folder: Path, call: str | None, unfinished: bool) -> None:
-    """Write the records of a log, without verifying it."""
+    """Write the records of a log, without verifying it.
+
+    On a terminal, times are in milliseconds and only the first digits of digests are shown.
+    """
     from mcpearl.receipts import proofs
 
     for number, record in proofs.unfinished(folder) if unfinished else proofs.records(folder):
@@ -98,18 +103,27 @@ def show(out: CommandOutput, folder: Path, call: str | None, unfinished: bool) -
         if out.as_json:
             out.event({"number": number, **record})
         else:
-            out.line(_described(number, record))
+            out.line(_described(number, record, shortened=out.tty))
 
 
-def _described(number: int, record: dict[str, Any]) -> str:
+def _described(number: int, record: dict[str, Any], *, shortened: bool) -> str:
     at = datetime.fromtimestamp(record.get("at", 0), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    if shortened:
+        at = at[:-3]
+        record = {name: _shortened(name, value) for name, value in record.items()}
     rest = [
-        f"{name}={_on_one_line(value)}"
-        for name, value in record.items()
+        f"{name}={_on_one_line(record[name])}"
+        for name in sorted(record, key=lambda name: name not in _FIRST)
         if name not in ("kind", "at", "call")
     ]
     shown = (str(number), at, str(record.get("kind")), str(record.get("call", "")), *rest)
     return "  ".join(part for part in shown if part)
+
+
+def _shortened(name: str, value: Any) -> Any:
+    if name == "duration" and isinstance(value, float):
+        return f"{value * 1000:.3f}ms"
+    return f"{value[:8]}…" if name in _DIGESTS and isinstance(value, str) else value
 
 
 def _on_one_line(value: object) -> str:

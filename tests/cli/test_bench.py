@@ -101,3 +101,25 @@ def test_the_chart_is_not_drawn_twice_on_a_narrow_terminal():
     drawn = [line for line in screen.text.split("\n") if "/s  p50" in line]
     assert drawn
     assert max(map(len, drawn)) < 30
+
+
+def test_ctrl_c_ends_it_with_the_figures_up_to_then(tmp_path: Path):
+    report = tmp_path / "report.html"
+    with Screen("bench", WEATHER, "-d", "300", "--warmup", "0.1", "--report", report) as screen:
+        screen.until("p99")
+        screen.type("\x03")
+        assert screen.ended() == 130
+    assert "of 300 seconds" in screen.text
+    assert re.search(r"calls +[1-9][\d,]* in [\d.]+ s", screen.text)
+    assert re.search(r"rate +[1-9]", screen.text)
+    assert report.read_text().count("<svg") == 2
+
+
+def test_a_run_that_ends_early_has_the_rate_of_what_it_was():
+    measures = Measures(10.0)
+    for n in range(60):
+        measures.done(n / 100, 0.001)
+    measures.end(0.6)
+    assert len(measures.moments) == 3
+    assert measures.as_json()["rate"] == 100
+    assert [round(moment.rate) for moment in measures.moments] == [100, 100, 100]

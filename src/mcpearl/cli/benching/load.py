@@ -34,15 +34,19 @@ class Load:
         self._next = 0
 
     async def run(self, seconds: float, measures: Measures | None) -> None:
-        """Call for so many seconds; without measures, only to warm up."""
+        """Call for so many seconds, or until it is cancelled; without measures, only to warm up."""
         began, busy = time.perf_counter(), time.process_time()
         workers = [self._work(n, began, seconds, measures) for n in range(self._concurrency)]
         self._next = 0
-        async with asyncio.timeout(seconds + 30):
-            await asyncio.gather(*workers)
-        if measures is not None:
+        try:
+            async with asyncio.timeout(seconds + 30):
+                await asyncio.gather(*workers)
+        finally:
             took = time.perf_counter() - began
-            measures.busy = (time.process_time() - busy) / took
+            if measures is not None:
+                measures.busy = (time.process_time() - busy) / took
+                if took < seconds:
+                    measures.end(took)
 
     async def _work(
         self, number: int, began: float, seconds: float, measures: Measures | None

@@ -115,6 +115,13 @@ class Measures:
         known = reason if reason in self.errors or len(self.errors) < _KINDS else "other errors"
         self.errors[known] += 1
 
+    def end(self, at: float) -> None:
+        """End the run earlier than planned, so many seconds after its beginning."""
+        self.duration = at
+        self.moments = [moment for moment in self.moments if moment.at < at] or self.moments[:1]
+        last = self.moments[-1]
+        last.length = max(0.001, at - last.at)
+
     def _moment(self, at: float) -> Moment:
         return self.moments[min(len(self.moments) - 1, max(0, int(at / self.length)))]
 

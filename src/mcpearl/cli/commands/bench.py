@@ -1,7 +1,8 @@
 """Put load on a server: rate, percentiles, errors, a live chart, a report with plots."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,8 @@ async def command(
     """Put load on a server, with calls of the tool NAME, or with pings.
 
     By default a call begins as soon as one has ended. With --rate they begin at fixed times, and what a
-    call waits for its turn counts. Exits with 1 if a call failed.
+    call waits for its turn counts. Ctrl-C ends it early, with the figures up to then. Exits with 1 if a
+    call failed.
     """
     async with _connected(target, out, min(clients, concurrency)) as connections:
         call = await _call(connections[0], name, arguments)
@@ -63,9 +65,9 @@ async def command(
         measures = Measures(duration)
         title = f"{name or 'ping'} at {target.text}"
         async with _drawn(out, measures, title):
-            await load.run(duration, measures)
+            interrupted = await _interrupted(load.run(duration, measures))
     conditions = {
-        "seconds:": f"{duration:g}",
+        "seconds:": f"{round(measures.duration, 3):g}",
         "calls at once:": str(concurrency),
         "connections:": str(min(clients, concurrency)),
         **({"rate:": f"{rate:g}/s"} if rate else {}),
@@ -76,7 +78,24 @@ async def command(
     out.show(figures, lambda: _write(out, measures, title, figures))
     if report is not None:
         out.note(f"the report is {report}")
+    if interrupted:
+        out.note(f"interrupted after {measures.duration:.1f} of {duration:g} seconds")
+        return Exit.INTERRUPTED
     return Exit.FAILED if figures["errors"] or not figures["calls"] else Exit.OK
+
+
+async def _interrupted(load: Coroutine[Any, Any, None]) -> bool:
+    """Put the load on the server; return whether Ctrl-C ended it."""
+    running = asyncio.ensure_future(load)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, running.cancel)
+    try:
+        await asyncio.wait((running,))
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        running.cancel()
+    if not running.cancelled():
+        running.result()
+    return running.cancelled()
 
 
 def _save(path: Path, page: str) -> None:

@@ -40,8 +40,8 @@ async def test_a_bridge_from_a_file_to_http_to_stdio_leaves_no_process() -> None
         await eventually(lambda: not any(child.is_running() for child in children))
 
 
-async def test_a_remote_server_on_stdio_with_a_login(tmp_path: Path) -> None:
-    """For a host that knows only stdio: the browser is opened once, the token is kept."""
+def with_browser(tmp_path: Path) -> tuple[dict[str, str], Path]:
+    """Return the environment of a person with a browser that follows links, and what it visited."""
     visited = tmp_path / "visited"
     browser = tmp_path / "browser.py"
     browser.write_text(BROWSER.format(str(visited)))
@@ -50,11 +50,32 @@ async def test_a_remote_server_on_stdio_with_a_login(tmp_path: Path) -> None:
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "BROWSER": f"{sys.executable} {browser} %s",
     }
+    return env, visited
+
+
+async def test_a_remote_server_on_stdio_with_a_login(tmp_path: Path) -> None:
+    """For a host that knows only stdio: the browser is opened once, the token is kept."""
+    env, visited = with_browser(tmp_path)
     async with authority() as issuer, guarded(issuer) as server:
         for _ in range(2):
             command = [*COMMAND, "bridge", server.url, "--auth", "oauth"]
             async with Client(command, env=env, timeout=60) as client:
                 assert (await client.call_tool("add", {"a": 2, "b": 3})).text == "5"
+        assert visited.read_text().count("/authorize") == 1
+        assert len(issuer.asked) == 1
+
+
+async def test_a_person_logs_in_at_the_terminal(tmp_path: Path) -> None:
+    env, visited = with_browser(tmp_path)
+    async with authority() as issuer, guarded(issuer) as server:
+        refused = await asyncio.to_thread(mcpearl, "call", server.url, "add", "a=2", "b=3", **env)
+        assert refused.code == 5
+        assert "log in with `--auth oauth`" in refused.err
+        assert "auth=`" not in refused.err
+        for _ in range(2):
+            call = ("call", server.url, "add", "a=2", "b=3", "--auth", "oauth")
+            done = await asyncio.to_thread(mcpearl, *call, **env)
+            assert (done.code, done.out.strip()) == (0, "5")
         assert visited.read_text().count("/authorize") == 1
         assert len(issuer.asked) == 1
 

@@ -56,12 +56,13 @@ def as_failure(error: BaseException) -> CommandFailed | None:
         ResourceNotFound,
     )
     from mcpearl.runtime.arguments import Unusable
+    from mcpearl.transports.http_client.failures import PASS_AUTH
     from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
     match error:
         case AuthorizationFailed():
             hint = "log in with `--auth oauth`, or pass `--auth TOKEN` or `--header`"
-            return CommandFailed(str(error), Exit.DENIED, hint)
+            return CommandFailed(str(error).removesuffix(f"; {PASS_AUTH}"), Exit.DENIED, hint)
         case ConnectionLost():
             return CommandFailed(
                 str(error), Exit.UNREACHABLE, "`mcpearl doctor TARGET` looks for the cause"

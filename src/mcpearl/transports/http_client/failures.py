@@ -14,6 +14,8 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 REDIRECTS = (301, 302, 303, 307, 308)
 _LONGEST_CHALLENGE = 2000  # characters that are looked through
 _SHOWN = 200  # characters of an unreadable body that an error quotes
+PASS_AUTH = 'pass `auth=`: a token, or "oauth" to log in with the browser'
+"""What a program that uses the client can do about a refusal."""
 
 
 class _NumericCode(Struct):
@@ -100,7 +102,7 @@ def unauthorized(
     elif has_header:
         hint = "the `Authorization` header of `headers=` is not accepted"
     else:
-        hint = 'pass `auth=`: a token, or "oauth" to log in with the browser'
+        hint = PASS_AUTH
     reason = _reason(body) or _described(challenge)
     return AuthorizationFailed(f"the server answered {status}{reason}; {hint}")
 

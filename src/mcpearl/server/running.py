@@ -77,11 +77,11 @@ class Running(Composing):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Hold the server up: its lifespan is entered by the first holder and left by the last."""
-        await self._uptime.hold()
+        first = await self._uptime.hold()
         try:
             yield
         finally:
-            await self._uptime.release()
+            await self._uptime.release(first=first)
 
     async def _up(self, stack: AsyncExitStack) -> Any:
         """Listen to what other processes publish, and enter the lifespan; return its value."""
@@ -133,7 +133,7 @@ class Running(Composing):
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         assert self._lifespan is not None
-        lifespan = LifespanTask(self.name, self._lifespan(self), lambda: self._uptime.first)
+        lifespan = LifespanTask(self.name, self._lifespan(self), self._uptime.fail)
         self._entered(await lifespan.enter())
         stack.push_async_callback(lifespan.leave)
 

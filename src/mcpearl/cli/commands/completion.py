@@ -26,8 +26,8 @@ def command(out: CommandOutput, shell: str | None, start_servers: bool) -> None:
     """Print what makes a shell complete commands, options and targets.
 
     SHELL is bash, zsh or fish; by default the one of this login. What a server offers is completed if it
-    is at an address; with `--start-servers` files and commands are started for it, and servers in files of
-    the current directory are asked too.
+    is at an address; with `--start-servers` files and commands are started for it, and servers in files
+    of the current directory are asked too.
     """
     name = shell or Path(os.environ.get("SHELL", "")).name
     kind = WholeWords if name == "bash" else get_completion_class(name)

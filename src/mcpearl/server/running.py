@@ -29,6 +29,10 @@ logger = logging.getLogger("mcpearl.server")
 
 _FLUSHING = 4.0  # seconds for what is left to be exported at the end
 _SETTLING = 1.0  # seconds until what no start needs is loaded
+_LATER = (
+    *("server.failures", "server.registry.results", "server.listen_streams"),
+    *("schema.wording", "schema.whole_numbers"),
+)
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
 
@@ -161,7 +165,7 @@ def _load_rest() -> None:
     The first use of it may be a failure, and a server without a free file descriptor can load nothing.
     """
     try:
-        for module in ("failures", "registry.results", "listen_streams"):
-            import_module(f"mcpearl.server.{module}")
+        for module in _LATER:
+            import_module(f"mcpearl.{module}")
     except (ImportError, OSError):
         logger.warning("cannot load modules that calls will need", exc_info=True)

@@ -76,7 +76,8 @@ def as_failure(error: BaseException) -> CommandFailed | None:
             return CommandFailed(
                 str(error), Exit.FAILED, "some questions can only be answered at a terminal"
             )
-        case McpError(data={"status": int()}):  # an answer of HTTP that is not one of MCP
+        case McpError(data={"status": int(status)}) if f"HTTP status {status}" in error.message:
+            # An answer of HTTP that is not one of MCP; errors of a server may have a status, too.
             return CommandFailed(
                 str(error), Exit.UNREACHABLE, "is the path right? That of MCP servers is often /mcp"
             )

@@ -414,6 +414,11 @@ async def test_one_that_ends_without_an_error_ends_its_holder_with_one() -> None
     assert task is not None and task.cancelling() == 0
 
 
+async def hold(app: Server) -> None:
+    async with app.running():
+        pass
+
+
 async def test_a_holder_that_is_cancelled_while_it_waits_does_not_keep_the_server_up() -> None:
     database = Database()
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -425,14 +430,10 @@ async def test_a_holder_that_is_cancelled_while_it_waits_does_not_keep_the_serve
         async with database.lifespan(app):
             yield
 
-    async def hold() -> None:
-        async with app.running():
-            pass
-
     app = Server("living", lifespan=lifespan)
-    first = asyncio.create_task(hold())
+    first = asyncio.create_task(hold(app))
     await begun.wait()
-    second = asyncio.create_task(hold())
+    second = asyncio.create_task(hold(app))
     await asyncio.sleep(0)  # it waits for the first
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -483,14 +484,10 @@ async def test_a_holder_that_comes_while_it_is_left_enters_it_anew() -> None:
         await go_on.wait()
         trace.append("leave")
 
-    async def hold() -> None:
-        async with app.running():
-            pass
-
     app = Server("living", lifespan=lifespan)
-    first = asyncio.create_task(hold())
+    first = asyncio.create_task(hold(app))
     await leaving.wait()
-    second = asyncio.create_task(hold())
+    second = asyncio.create_task(hold(app))
     await asyncio.sleep(0)  # it waits for the first
     go_on.set()
     await asyncio.gather(first, second)
@@ -509,11 +506,7 @@ async def test_a_start_that_is_cancelled_leaves_one_that_goes_on_all_the_same() 
         yield
         trace.append("left")
 
-    async def hold() -> None:
-        async with Server("living", lifespan=lifespan).running():
-            pytest.fail("never reached")
-
-    task = asyncio.create_task(hold())
+    task = asyncio.create_task(hold(Server("living", lifespan=lifespan)))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -534,11 +527,7 @@ async def test_a_start_that_is_cancelled_ends_it() -> None:
             trace.append("ended")
         yield
 
-    async def hold() -> None:
-        async with Server("living", lifespan=lifespan).running():
-            pytest.fail("never reached")
-
-    task = asyncio.create_task(hold())
+    task = asyncio.create_task(hold(Server("living", lifespan=lifespan)))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

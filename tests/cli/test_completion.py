@@ -4,6 +4,7 @@ bash is on every machine that runs these tests. zsh and fish may not be there, s
 given is tested as well.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -86,26 +87,104 @@ def test_in_the_shell_itself(shell: str, tmp_path: Path):
         screen.until("--json")
 
 
-def in_line(line: str, home: Path) -> list[str]:
+def in_line(line: str, home: Path, **more: str) -> list[str]:
     """Return what bash is given at the end of a line, with the words that it takes apart."""
     env = environment(
-        home, _MCPEARL_COMPLETE="bash_complete", COMP_LINE=line, COMP_POINT=str(len(line))
+        home, _MCPEARL_COMPLETE="bash_complete", COMP_LINE=line, COMP_POINT=str(len(line)), **more
     )
-    done = subprocess.run(COMMAND, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(COMMAND, env=env, cwd=home, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
 
 
 def test_what_a_server_offers_is_completed(tmp_path: Path):
-    assert in_line(f"mcpearl call {WEATHER} fo", tmp_path) == ["plain,forecast"]
-    assert in_line(f"mcpearl bench {WEATHER} fo", tmp_path) == ["plain,forecast"]
-    assert in_line(f"mcpearl prompt {WEATHER} ", tmp_path) == ["plain,brief"]
     with Serving("run", WEATHER, "--http", "--port", "0") as serving:
         assert in_line(f"mcpearl call {serving.url} fo", tmp_path) == ["plain,forecast"]
+        assert in_line(f"mcpearl bench {serving.url} fo", tmp_path) == ["plain,forecast"]
+        assert in_line(f"mcpearl prompt {serving.url} ", tmp_path) == ["plain,brief"]
         # bash replaces what is behind the last colon.
         assert in_line(f"mcpearl read {serving.url} weather://n", tmp_path) == ["plain,//now"]
         templates = in_line(f"mcpearl complete {serving.url} weather://", tmp_path)
         assert templates == ["plain,//{city}/now"]
+
+
+def test_a_server_is_started_only_where_the_script_allows_it(tmp_path: Path):
+    marks = tmp_path / "server.py", tmp_path / "command.py"
+    for file in marks:
+        started = f"open({str(file.with_suffix('.started'))!r}, 'w').close()"
+        file.write_text(f"{WEATHER.read_text()}\n{started}\nif __name__ == '__main__': app.run()\n")
+    command = {"command": sys.executable, "args": ["command.py"]}
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"own": command}}))
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"stranger": command}}))
+    command_line = f"'{sys.executable} server.py'"
+    for target in ("server.py", "server.py:app", command_line, "own", "stranger", ".mcp.json"):
+        assert in_line(f"mcpearl call {target} fo", tmp_path) == []
+    assert not list(tmp_path.glob("*.started"))
+    for target in ("server.py", "own", "stranger", ".mcp.json"):
+        found = in_line(f"mcpearl call {target} fo", tmp_path, _MCPEARL_STARTS="1")
+        assert found == ["plain,forecast"]
+    assert len(list(tmp_path.glob("*.started"))) == 2
+
+
+def test_addresses_in_files_of_the_user_are_asked_and_those_of_the_directory_are_not(
+    tmp_path: Path,
+):
+    (tmp_path / ".cursor").mkdir()
+    with Serving("run", WEATHER, "--http", "--port", "0") as serving:
+        for file, name in ((".cursor/mcp.json", "own"), (".mcp.json", "stranger")):
+            (tmp_path / file).write_text(json.dumps({"mcpServers": {name: {"url": serving.url}}}))
+        assert in_line("mcpearl call own fo", tmp_path) == ["plain,forecast"]
+        assert in_line("mcpearl call stranger fo", tmp_path) == []
+        assert in_line("mcpearl call .mcp.json fo", tmp_path) == []
+
+
+HOSTILE = """
+from mcpearl import Handler, Server, types
+
+class Hostile(Handler):
+    async def list_resources(self, cursor, ctx):
+        names = ("$(touch b)", ";b", "`b`", " b", "\\nplain,b", "{1..9}", "{b,c}", "*", "~", "b-c", "{b}")
+        uris = [f"good://{name}" for name in names]
+        return types.ListResourcesResult(
+            resources=[types.Resource(uri=uri, name="x") for uri in (*uris, "--good")]
+        )
+
+app = Server("hostile", handler=Hostile())
+"""
+
+
+def test_names_that_a_shell_would_not_take_as_they_are_are_left_out(tmp_path: Path):
+    (tmp_path / "server.py").write_text(HOSTILE)
+    with Serving("run", tmp_path / "server.py", "--http", "--port", "0") as serving:
+        found = in_line(f"mcpearl read {serving.url} ", tmp_path)
+    assert found == ["plain,good://b-c", "plain,good://{b}"]
+
+
+def test_names_in_files_that_a_shell_would_not_take_as_they_are_are_left_out(tmp_path: Path):
+    entries = {name: {"command": "true"} for name in ("we$(touch b)", "weather")}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    (tmp_path / "we;touch b.py").write_text("")
+    assert in_line("mcpearl list we", tmp_path) == ["plain,weather"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_of_a_shell_may_start_servers(shell: str):
+    assert "_MCPEARL_STARTS=1" in mcpearl("completion", shell, "--start-servers").out
+    assert "_MCPEARL_STARTS" not in mcpearl("completion", shell).out
+
+
+def test_a_program_of_the_same_name_in_the_current_directory_is_not_run(tmp_path: Path):
+    program = tmp_path / "mcpearl"
+    program.write_text("#!/bin/sh\ntouch started\n")
+    program.chmod(0o755)
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PATH": PATH, "PS1": "> "}
+    with Screen(program=SHELLS["bash"], cwd=tmp_path, **home) as screen:
+        screen.type(f"{LOADED['bash']}; echo rea''dy\n")
+        screen.until("ready")
+        screen.type("./mcpearl comple\t")
+        screen.until("completion ")
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1:1/mcp", "no-such-file.py"])

@@ -8,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from mcpearl import Server
+from mcpearl import McpError, Server
 from mcpearl.auth import StaticTokens
 from tests.cli.running import mcpearl
 
@@ -63,6 +63,19 @@ def test_a_web_page_is_not_a_server(website: str) -> None:
     first, *_ = done.err.splitlines()
     assert "<title>Error response</title>" in first  # what it sent, on one line
     assert "is the path right?" in mcpearl("doctor", website).out
+
+
+async def test_an_error_of_a_server_that_names_a_status_is_an_error_of_the_server() -> None:
+    app = Server("upstream")
+
+    @app.prompt
+    async def brief() -> str:
+        raise McpError(-32000, "the upstream is busy", {"status": 503})
+
+    async with app.serving("http", port=0) as url:
+        done = await asyncio.to_thread(mcpearl, "prompt", url, "brief")
+    assert done.code == 1
+    assert "the upstream is busy" in done.err and "is the path right?" not in done.err
 
 
 @pytest.mark.parametrize(

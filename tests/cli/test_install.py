@@ -214,6 +214,7 @@ YAML = [
     "---\nm: [1, 2]  # two\nn: {x: 1}\no: 'it''s'\np: \"#\" # c\nq: a b\nextensions:\n  b:\n    c: 1\n",
     "extensions:\n    b:\n        c: 1\n    # the end\nz: 1\n",
     "# top\nextensions:\n  'quoted name':\n    c: |\n      text: here\n  \"n\":\n    x: 1\n\nz:\n  - 1\n",
+    "z:\n- 1\n-\n  a: 2\n# c\n- 3\nextensions:\n  b: {}\ny:  # two\n- 1\n- 2\n",
 ]
 
 
@@ -240,6 +241,12 @@ def test_yaml_is_changed_in_the_text(text: str):
         'model: "gpt\nextensions:\n  a: 1\n',
         "not a mapping\n",
         "- extensions\n",
+        "a: 1\n- extensions\n",
+        "extensions:\n- a\n",
+        "extensions:\n# none\n\n- a\n",
+        'extensions:\n  "\\x41": {}\n',
+        "a" + 1_000_000 * " " + "b\n",
+        '"' + 500_000 * "\\\\",
     ],
 )
 def test_yaml_that_is_not_understood_is_refused(text: str):

@@ -1,7 +1,9 @@
 """`run --reload` and `dev`: files change, and clients stay connected."""
 
 import asyncio
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -149,6 +151,31 @@ def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path):
     write(tmp_path / "server.py", "one")
     done = mcpearl("dev", "servr.py", "--no-open", cwd=tmp_path)
     assert (done.code, "did you mean `server.py`?" in done.err) == (2, True), done.err
+
+
+def test_a_process_that_still_loads_its_file_does_not_outlive_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(
+        "import os, time\nprint('loads in', os.getpid(), flush=True)\ntime.sleep(3600)\n"
+    )
+    with Serving("dev", file, "--no-open", "--port", "0") as serving:
+        found = re.search(r"loads in (\d+)", serving.until("loads in "))
+        serving.stop(signal.SIGINT)
+    assert found
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(found[1]), signal.SIGKILL)
+
+
+async def test_a_process_that_still_loads_its_file_is_asked_to_stop(tmp_path: Path) -> None:
+    file, loads = tmp_path / "slow.py", tmp_path / "loads"
+    file.write_text(f"import time\nopen({str(loads)!r}, 'w').close()\ntime.sleep(3600)\n")
+    child = ServingProcess([str(file), "--http"], [])
+    loading = asyncio.create_task(child.load())
+    await eventually(loads.exists)
+    loading.cancel()
+    await asyncio.wait([loading])
+    await child.stop()
+    assert child.process.returncode != -signal.SIGKILL
 
 
 async def test_a_child_that_cannot_load_its_file_ends_without_a_word_of_the_loop(

@@ -297,6 +297,9 @@ async def test_a_server_without_free_descriptors_answers_failures(tmp_path: Path
         "@app.tool\n"
         "async def fail() -> bool:\n"
         "    raise ValueError('no bread')\n"
+        "@app.tool\n"
+        "async def slice(width: int) -> int:\n"
+        "    return width\n"
         "app.run()\n"
     )
     async with Client(script) as client:
@@ -309,3 +312,5 @@ async def test_a_server_without_free_descriptors_answers_failures(tmp_path: Path
         failed = await client.call_tool("fail")
         assert failed.is_error
         assert "no bread" in failed.text
+        refused = await client.call_tool("slice", {"width": "thin"})
+        assert "`width`" in refused.text

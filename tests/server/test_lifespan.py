@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -330,6 +330,190 @@ async def test_one_that_fails_does_not_cancel_a_holder_that_has_left(
     await asyncio.wait_for(other, 30)
 
 
+async def test_the_error_reaches_the_first_holder_though_another_one_stays() -> None:
+    async def stay() -> None:
+        with pytest.raises(ExceptionGroup):
+            async with app.running():
+                held.set()
+                await done.wait()
+
+    held, fails, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    app = losing_its_database(fails)
+    with pytest.raises(ExceptionGroup):
+        async with app.running():
+            other = asyncio.create_task(stay())
+            await held.wait()
+            fails.set()
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
+    done.set()
+    await asyncio.wait_for(other, 30)
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+
+
+async def test_the_error_reaches_a_holder_that_held_the_server_twice() -> None:
+    fails = asyncio.Event()
+    app = losing_its_database(fails)
+    with pytest.raises(ExceptionGroup):
+        async with app.running():
+            async with app.running():
+                pass
+            fails.set()
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
+
+
+async def test_the_error_reaches_the_holder_that_entered_it_after_another_failed() -> None:
+    begun, go_on, fails = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    attempts: list[None] = []
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        attempts.append(None)
+        begun.set()
+        await go_on.wait()
+        if len(attempts) == 1:
+            raise PermissionError("not yet")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            yield
+
+    async def fail() -> None:
+        await fails.wait()
+        raise ConnectionError("the database went away")
+
+    async def hold() -> None:
+        async with app.running():
+            fails.set()
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
+
+    app = Server("living", lifespan=lifespan)
+    first = asyncio.create_task(hold())
+    await begun.wait()
+    second = asyncio.create_task(hold())
+    await asyncio.sleep(0)  # it waits for the first
+    go_on.set()
+    with pytest.raises(PermissionError):
+        await first
+    with pytest.raises(ExceptionGroup):
+        await second
+
+
+async def test_one_that_ends_without_an_error_ends_its_holder_with_one() -> None:
+    scope = anyio.CancelScope()
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        with scope:
+            yield
+
+    with pytest.raises(RuntimeError, match="living ended while the server was running"):
+        async with Server("living", lifespan=lifespan).running():
+            scope.cancel()
+            await asyncio.wait_for(asyncio.Event().wait(), 30)
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+
+
+async def hold(app: Server) -> None:
+    async with app.running():
+        pass
+
+
+async def test_a_holder_that_is_cancelled_while_it_waits_does_not_keep_the_server_up() -> None:
+    database = Database()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        begun.set()
+        await go_on.wait()
+        async with database.lifespan(app):
+            yield
+
+    app = Server("living", lifespan=lifespan)
+    first = asyncio.create_task(hold(app))
+    await begun.wait()
+    second = asyncio.create_task(hold(app))
+    await asyncio.sleep(0)  # it waits for the first
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    go_on.set()
+    await first
+    assert database.trace == ["open for living", "close"]
+
+
+async def test_a_holder_that_is_cancelled_while_calls_finish_leaves_it() -> None:
+    database, called = Database(), asyncio.Event()
+    app = server(database)
+
+    @app.tool
+    async def stubborn() -> None:
+        called.set()
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                leaving.set()
+                await go_on.wait()
+                raise
+
+    async def serve() -> None:
+        async with wire(app) as client:
+            client.request("tools/call", {"name": "stubborn", "arguments": {}})
+            await called.wait()
+
+    leaving, go_on = asyncio.Event(), asyncio.Event()
+    serving = asyncio.create_task(serve())
+    await leaving.wait()
+    serving.cancel()
+    await asyncio.wait([serving], timeout=30)
+    go_on.set()
+    assert database.trace == ["open for living", "close"]
+
+
+async def test_a_holder_that_comes_while_it_is_left_enters_it_anew() -> None:
+    trace: list[str] = []
+    leaving, go_on = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        trace.append("enter")
+        yield
+        leaving.set()
+        await go_on.wait()
+        trace.append("leave")
+
+    app = Server("living", lifespan=lifespan)
+    first = asyncio.create_task(hold(app))
+    await leaving.wait()
+    second = asyncio.create_task(hold(app))
+    await asyncio.sleep(0)  # it waits for the first
+    go_on.set()
+    await asyncio.gather(first, second)
+    assert trace == ["enter", "leave"] * 2
+
+
+async def test_a_start_that_is_cancelled_leaves_one_that_goes_on_all_the_same() -> None:
+    trace: list[str] = []
+    begun = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        yield
+        trace.append("left")
+
+    task = asyncio.create_task(hold(Server("living", lifespan=lifespan)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+    assert trace == ["left"]
+
+
 async def test_a_start_that_is_cancelled_ends_it() -> None:
     trace: list[str] = []
     begun = asyncio.Event()
@@ -343,11 +527,7 @@ async def test_a_start_that_is_cancelled_ends_it() -> None:
             trace.append("ended")
         yield
 
-    async def hold() -> None:
-        async with Server("living", lifespan=lifespan).running():
-            pytest.fail("never reached")
-
-    task = asyncio.create_task(hold())
+    task = asyncio.create_task(hold(Server("living", lifespan=lifespan)))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -371,6 +551,21 @@ async def test_context_variables_that_it_sets_are_seen_by_handlers() -> None:
 
     async with wire(app) as client:
         assert text_of(await client.call("whose")) == "acme"
+
+
+async def test_context_variables_that_it_sets_are_as_before_when_it_is_left() -> None:
+    tenant, region = ContextVar("tenant", default="none"), ContextVar[str | None]("region")
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        region.set(None)
+        token = tenant.set("acme")
+        yield
+        tenant.reset(token)
+
+    async with Server("living", lifespan=lifespan).running():
+        assert (tenant.get(), region.get()) == ("acme", None)
+    assert (tenant.get(), region.get("unset")) == ("none", "unset")
 
 
 async def test_unknown_wires_are_named() -> None:

@@ -19,7 +19,7 @@ from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventsLost
 from mcpearl.stores.redis_address import is_redis, parse
-from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
 from mcpearl.stores.redis_event_steps import MAX_STREAMS
 from mcpearl.stores.redis_events import RedisEventStore
 from mcpearl.stores.redis_keys import agreed_keys
@@ -74,6 +74,8 @@ def test_addresses_of_every_kind() -> None:
         ("redis+cluster://", "not a host"),
         ("redis://h?prefix=", "`prefix` is empty"),
         ("unix://", "has no path"),
+        ("redis://h?protocol=3", "leave out `protocol`"),
+        ("redis+cluster://h?decode_responses=true", "leave out `decode_responses`"),
     ],
 )
 def test_addresses_that_are_wrong(address: str, said: str) -> None:
@@ -248,6 +250,25 @@ async def test_messages_of_the_bus_arrive_late_over_a_cut_and_in_order() -> None
         assert in_order == [b"%d" % number for number in range(50)] and missed == []
         for bus in (first, second):
             await bus.close()
+
+
+async def test_a_message_that_comes_while_too_many_are_on_their_way_is_not_lost() -> None:
+    address = parse(fresh_address("redis"))
+    links = [RedisLink(address) for _ in range(2)]
+    first, second = (RedisBus(link, RedisMembers(link)) for link in links)
+    heard: list[bytes] = []
+    missed: list[str] = []
+    second.subscribe("topic", heard.append, lambda: missed.append("missed"))
+    for bus in (first, second):
+        await bus.start()
+    for _ in range(MAX_UNSENT):
+        first.publish("topic", b"one of many")
+    await asyncio.sleep(0)  # they are being sent
+    first.publish("topic", b"last")
+    await eventually(lambda: heard[-1:] == [b"last"])
+    assert missed
+    for bus in (first, second):
+        await bus.close()
 
 
 async def test_a_member_that_was_away_for_too_long_is_told_so() -> None:

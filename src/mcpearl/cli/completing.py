@@ -1,7 +1,10 @@
 """Completion in shells of what a server offers, and of words that bash would take apart.
 
-A server is asked for its lists when the key is pressed: one at an address is connected to, another is
-started. What goes wrong then is not said: there is nothing to complete.
+A server is asked for its lists when the key is pressed. Whoever presses it does not mean to run anything,
+so only servers at an address are asked: one that was typed, or that a file of the user's own names. What
+the current directory has may be a stranger's: it is not started, and gets no requests. A command from a
+file of the user's own may run what is in the current directory too, so it is not started either. What
+goes wrong is not said: there is nothing to complete.
 """
 
 import asyncio
@@ -15,11 +18,16 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, split_arg_string
 
 from mcpearl.cli.offered import offered, summary_of
-from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import ServerTarget, connected, target_of
+from mcpearl.cli.output import CommandOutput, clean
+from mcpearl.cli.target import ServerTarget, configured_servers, connected, target_of
 
+STARTS = "_MCPEARL_STARTS"
+"""Set by the script of a shell in which completion may start servers."""
 _PATIENCE = 10.0  # seconds in which a server has to answer
 _BREAKS = re.compile(r".*[:=@]", re.DOTALL)
+# What a shell takes as it is, and variables of URI templates. bash puts completions into the line as they
+# are, where those of a hostile server could run a command.
+_PLAIN = re.compile(r"(?!-)(?:[\w./:@%+=,-]|\{[+/.]?\w+\})+")
 _NAMES: dict[str, Callable[[Any], str]] = {
     "tools": lambda each: each.name,
     "prompts": lambda each: each.name,
@@ -37,7 +45,7 @@ class WholeWords(BashComplete):
     source_template = BashComplete.source_template.replace(
         "COMP_CWORD=$COMP_CWORD",
         'COMP_CWORD=$COMP_CWORD COMP_LINE="$COMP_LINE" COMP_POINT=$COMP_POINT',
-    )
+    ).replace(" $1)", " %(prog_name)s)")  # `./mcpearl` of the current directory may be a stranger's
     _begun = ""  # of the word, what bash leaves as it is
 
     def get_completion_args(self) -> tuple[list[str], str]:
@@ -70,11 +78,26 @@ def complete_offer(ctx: click.Context, incomplete: str, kinds: Sequence[str]) ->
     logging.disable()  # it would be written into the line that is being typed
     try:
         target = target_of(ctx.params)
-        if target.auth == "oauth":  # it would open the browser
+        if target.auth == "oauth" or not _may_be_asked(target):  # oauth would open the browser
             return []
         return asyncio.run(_names(target, incomplete, kinds))
     except Exception:
         return []
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a shell takes a text as it is when it stands in a line."""
+    return _PLAIN.fullmatch(text) is not None
+
+
+def _may_be_asked(target: ServerTarget) -> bool:
+    if os.environ.get(STARTS) == "1":
+        return True
+    reach = target.reach()
+    if isinstance(reach, str):
+        return "://" in reach
+    own = (each.entry for each in configured_servers() if each.location.scope == "user")
+    return not isinstance(reach, list) and reach.url is not None and reach in own
 
 
 async def _names(
@@ -83,8 +106,8 @@ async def _names(
     async with asyncio.timeout(_PATIENCE), connected(target, CommandOutput()) as client:
         lists = await offered(client, kinds)
     return [
-        CompletionItem(name, help=summary_of(each))
+        CompletionItem(name, help=clean(summary_of(each)))
         for kind in kinds
         for each in getattr(lists, kind)
-        if (name := _NAMES[kind](each)).startswith(incomplete)
+        if (name := _NAMES[kind](each)).startswith(incomplete) and is_plain(name)
     ]

@@ -77,7 +77,7 @@ def as_failure(error: BaseException) -> CommandFailed | None:
             return CommandFailed(
                 str(error), Exit.FAILED, "some questions can only be answered at a terminal"
             )
-        case McpError(data={"status": int()}):  # an answer of HTTP that is not one of MCP
+        case McpError(data={"status": int(status)}) if _is_of_http(status, error.message):
             return CommandFailed(
                 str(error), Exit.UNREACHABLE, "is the path right? That of MCP servers is often /mcp"
             )
@@ -94,3 +94,8 @@ def as_failure(error: BaseException) -> CommandFailed | None:
         case OSError():
             return CommandFailed(str(error), Exit.UNREACHABLE)
     return None
+
+
+def _is_of_http(status: int, message: str) -> bool:
+    """Return whether an error was made from an answer of HTTP; those of servers may have a status too."""
+    return status == 200 or f"HTTP status {status}" in message

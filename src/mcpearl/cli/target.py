@@ -361,10 +361,12 @@ def _version() -> str:
 def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     from click.shell_completion import CompletionItem
 
+    from mcpearl.cli.completing import is_plain
+
     names = sorted({each.entry.name for each in configured_servers()})
     fitting = [name for name in names if incomplete and name.startswith(incomplete)]
     if not fitting:
         return [CompletionItem(incomplete, type="file")]
     # bash completes either files of its own or what it is given, so it is given the files, too.
     files = sorted(each.name for each in Path().iterdir() if each.name.startswith(incomplete))
-    return [CompletionItem(each) for each in (*fitting, *files)]
+    return [CompletionItem(each) for each in (*fitting, *files) if is_plain(each)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mcpearl.server.composition.mount import Mount
     from mcpearl.server.composition.part import Catalog, Part
     from mcpearl.server.composition.rewrite import Rewrite
+    from mcpearl.server.core import ServerCore
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.tasks.engine import TaskTools
 else:
@@ -64,8 +65,8 @@ class Composing(Telling):
         from mcpearl.server.composition.part import part_of
 
         check_name(name, self.mounts)
-        if other is self:
-            raise ValueError("a server cannot be mounted in itself")
+        if other is self or _is_inside(self.core, getattr(other, "core", None)):
+            raise ValueError("a server cannot be mounted in itself, nor in one that it holds")
         return self._mount_part(name, part_of(name, other), rewrite, prefix)
 
     def _mount_part(
@@ -201,3 +202,8 @@ class Composing(Telling):
         stops = [mount.stop() for mount in self.mounts.values()]
         await asyncio.gather(*stops, *self._stopping, return_exceptions=True)
         self._stopping = ()
+
+
+def _is_inside(core: "ServerCore", outer: Any) -> bool:
+    """Whether a server is mounted in another one, or in a server that is."""
+    return any(each.core is outer or _is_inside(each.core, outer) for each in core.enclosing)

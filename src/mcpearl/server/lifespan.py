@@ -8,8 +8,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from contextvars import copy_context
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextvars import ContextVar, Token, copy_context
 from typing import Any
 
 logger = logging.getLogger("mcpearl.server")
@@ -37,48 +37,99 @@ class Uptime:
         self._entered = entered
         self._leaving = leaving
         self._holders = 0
-        self._starting: asyncio.Lock | None = None
+        self._changing: asyncio.Lock | None = None  # held while what is held is entered or left
+        self._changing_on: asyncio.AbstractEventLoop | None = None
         self._stack: AsyncExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
-        self.first: asyncio.Task[Any] | None = None
-        """The first holder, while it holds the server."""
+        self._first: asyncio.Task[Any] | None = None  # the first holder, while it holds the server
+        self._error: BaseException | None = None  # for which the first holder was cancelled
 
-    async def hold(self) -> None:
-        """Hold the server up; raises what the lifespan raises."""
+    async def hold(self) -> bool:
+        """Hold the server up; raises what the lifespan raises.
+
+        Returns:
+            Whether this is the first holder, for `release`.
+        """
         loop = asyncio.get_running_loop()
         if self._holders and self._loop is not loop:
             raise RuntimeError(f"{self._name} is running on another event loop already")
         if not self._holders:
-            self._starting = asyncio.Lock()
+            if self._changing_on is not loop:
+                self._changing, self._changing_on = asyncio.Lock(), loop
             self._loop = loop
             self._thread = threading.get_ident()
-            self.first = asyncio.current_task()
         self._holders += 1
-        assert self._starting is not None
-        async with self._starting:
-            if self._stack is None:
-                try:
-                    async with AsyncExitStack() as stack:
-                        self._entered(await self._enter(stack))
-                        self._stack = stack.pop_all()
-                except BaseException:
-                    self._holders -= 1
-                    raise
+        first = False
+        assert self._changing is not None
+        try:
+            async with self._changing:
+                first = self._stack is None or self._holders == 1
+                if first:
+                    self._first = asyncio.current_task()
+                if self._stack is None:
+                    await self._go_up()
+        except BaseException:
+            await self.release(first=first)
+            raise
+        return first
 
-    async def release(self) -> None:
-        """Let go of the server; the last holder ends its lifespan."""
-        self._holders -= 1
-        if self.first is asyncio.current_task():
-            self.first = None
-        if self._holders == 0 and self._stack is not None:
-            await self._leaving()
-        if self._holders == 0 and self._stack is not None:
-            stack, self._stack = self._stack, None
-            self._loop = None
-            self._thread = None
-            self._entered(None)
+    async def _go_up(self) -> None:
+        async with AsyncExitStack() as stack:
+            self._entered(await self._enter(stack))
+            self._stack = stack.pop_all()
+
+    async def release(self, *, first: bool) -> None:
+        """Let go of the server; the last holder ends its lifespan.
+
+        Args:
+            first: What `hold` returned.
+        """
+        error = self._let_go(first=first)
+        try:
+            if self._is_left:
+                await self._leaving()
+        finally:
+            if self._is_left:
+                await self._go_down()
+        if error is not None:
+            raise error
+
+    @property
+    def _is_left(self) -> bool:
+        return self._holders == 0 and self._stack is not None
+
+    async def _go_down(self) -> None:
+        assert self._stack is not None and self._changing is not None
+        stack, self._stack = self._stack, None
+        self._loop = self._thread = None
+        self._entered(None)
+        async with self._changing:  # a holder that comes meanwhile waits
             await stack.aclose()
+
+    def _let_go(self, *, first: bool) -> BaseException | None:
+        """Count a holder less; return the error for which it was cancelled."""
+        self._holders -= 1
+        if self._holders == 0 and self._stack is None:
+            self._loop = self._thread = None
+        if not first:
+            return None
+        error, self._error = self._error, None
+        if error is not None and self._first is not None:
+            self._first.uncancel()
+        self._first = None
+        return error
+
+    def fail(self, error: BaseException) -> bool:
+        """Cancel the first holder, as a task group would: it raises the error when it lets go.
+
+        Returns:
+            Whether that holder is still there.
+        """
+        if self._first is None:
+            return False
+        self._error = error
+        return self._first.cancel()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -100,27 +151,27 @@ class LifespanTask:
 
     The first and the last holder of a server may be different tasks, and a task group inside a lifespan
     has to be left by the task that entered it. Context variables that the lifespan sets are set for its
-    first holder too. A lifespan that fails while the server runs cancels that holder, as a task group
-    would, and its error is raised when the lifespan is left.
+    first holder too.
 
     Args:
-        name: The server, for the name of the task and for log messages.
+        name: The server, for the name of the task and for error messages.
         lifespan: What to enter.
-        holder: Returns the first holder, while it holds the server.
+        failed: Called with the error of a lifespan that ends while the server runs; returns whether a
+            holder of the server is told.
     """
 
     def __init__(
         self,
         name: str,
         lifespan: AbstractAsyncContextManager[Any],
-        holder: "Callable[[], asyncio.Task[Any] | None]",
+        failed: Callable[[BaseException], bool],
     ) -> None:
         self._name = name
         self._lifespan = lifespan
-        self._holder = holder
+        self._failed = failed
         self._over = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._cancelled: asyncio.Task[Any] | None = None  # the holder, when the lifespan failed
+        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []  # of variables that it set
 
     async def enter(self) -> Any:
         """Enter the lifespan and return its value; raises what it raises."""
@@ -132,14 +183,15 @@ class LifespanTask:
         try:
             await asyncio.wait((task, entered), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
+            self._over.set()  # a lifespan that goes on in spite of it is left at once
             task.cancel()
             await asyncio.wait((task,))
             raise
         if task.done():
             await task  # raises why the lifespan could not be entered
         for variable, value in context.items():
-            if variable.get(None) is not value:
-                variable.set(value)
+            if variable.get(_UNSET) is not value:
+                self._tokens.append((variable, variable.set(value)))
         task.add_done_callback(self._ended)
         return entered.result()
 
@@ -149,20 +201,24 @@ class LifespanTask:
             await self._over.wait()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Tell the holder of a lifespan that ended by itself."""
+        """Report a lifespan that ended by itself."""
         if self._over.is_set() or task.cancelled():
             return
-        self._cancelled = self._holder()
-        if self._cancelled is not None:
-            self._cancelled.cancel()
-        else:
-            logger.error("the lifespan of %s failed; the server goes on without", self._name)
+        ended = f"the lifespan of {self._name} ended while the server was running"
+        error = task.exception() or RuntimeError(ended)
+        if not self._failed(error):
+            said = "the lifespan of %s failed; the server goes on without"
+            logger.error(said, self._name, exc_info=error)
 
     async def leave(self) -> None:
         """Leave the lifespan; raises what it raises."""
         assert self._task is not None
         self._over.set()
-        if self._cancelled is not None and self._cancelled is asyncio.current_task():
-            self._cancelled.uncancel()
+        for variable, token in self._tokens:
+            with suppress(ValueError):  # another task entered it
+                variable.reset(token)
         if not self._task.cancelled():  # a loop that ends cancels every task
             await self._task
+
+
+_UNSET: Any = object()

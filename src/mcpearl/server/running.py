@@ -29,6 +29,10 @@ logger = logging.getLogger("mcpearl.server")
 
 _FLUSHING = 4.0  # seconds for what is left to be exported at the end
 _SETTLING = 1.0  # seconds until what no start needs is loaded
+_LATER = (
+    *("server.failures", "server.registry.results", "server.listen_streams"),
+    *("schema.wording", "schema.whole_numbers"),
+)
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
 
@@ -77,11 +81,11 @@ class Running(Composing):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Hold the server up: its lifespan is entered by the first holder and left by the last."""
-        await self._uptime.hold()
+        first = await self._uptime.hold()
         try:
             yield
         finally:
-            await self._uptime.release()
+            await self._uptime.release(first=first)
 
     async def _up(self, stack: AsyncExitStack) -> Any:
         """Listen to what other processes publish, and enter the lifespan; return its value."""
@@ -133,7 +137,7 @@ class Running(Composing):
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         assert self._lifespan is not None
-        lifespan = LifespanTask(self.name, self._lifespan(self), lambda: self._uptime.first)
+        lifespan = LifespanTask(self.name, self._lifespan(self), self._uptime.fail)
         self._entered(await lifespan.enter())
         stack.push_async_callback(lifespan.leave)
 
@@ -161,7 +165,7 @@ def _load_rest() -> None:
     The first use of it may be a failure, and a server without a free file descriptor can load nothing.
     """
     try:
-        for module in ("failures", "registry.results", "listen_streams"):
-            import_module(f"mcpearl.server.{module}")
+        for module in _LATER:
+            import_module(f"mcpearl.{module}")
     except (ImportError, OSError):
         logger.warning("cannot load modules that calls will need", exc_info=True)

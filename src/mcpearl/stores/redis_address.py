@@ -19,6 +19,7 @@ Kind = Literal["server", "sentinel", "cluster"]
 SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
 _SECURE = {"valkey": "redis", "valkeys": "rediss"}
 _OWN = ("prefix", "durable")
+_FIXED = ("protocol", "decode_responses")  # options of redis-py that change the form of replies
 _SENTINEL_PORT = 26379
 _PORT = 6379
 
@@ -102,6 +103,9 @@ def parse(address: str) -> RedisAddress:
     parts = urlsplit(_normal(address))
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     own = {name: query.pop(name) for name in _OWN if name in query}
+    for name in _FIXED:
+        if name in query:
+            raise ValueError(f"leave out `{name}`: the store reads replies in one form only")
     scheme, _, kind = parts.scheme.partition("+")
     user, password, places = _credentials(parts.netloc)
     shown = f"{parts.scheme}://{places}{parts.path}"

@@ -96,11 +96,12 @@ class RedisBus:
             while self._unsent:
                 batch = list(self._unsent)
                 adding = [self._add(self.key, topic, message) for topic, message in batch]
-                for sent in await asyncio.gather(*adding, return_exceptions=True):
+                added = await asyncio.gather(*adding, return_exceptions=True)
+                for unsent, sent in zip(batch, added, strict=True):
                     if isinstance(sent, BaseException):
                         await self._link.until_usable()
                         break  # what follows it is sent again, too: order matters, repetition does not
-                    if self._unsent:
+                    if self._unsent and self._unsent[0] is unsent:  # else `publish` gave it up
                         self._unsent.popleft()
         finally:
             self._sending = None

@@ -436,6 +436,16 @@ async def test_lists_of_many_parts_come_in_pages_that_survive_changes() -> None:
             assert (await c.ask("tools/list", {"cursor": bad}))["error"]["code"] == -32602
 
 
+def test_servers_are_not_mounted_in_each_other() -> None:
+    outer, middle, inner = Server("outer"), Server("middle"), Server("inner")
+    outer.mount("middle", middle)
+    middle.mount("inner", inner)
+    for other in (outer, middle, inner):
+        with pytest.raises(ValueError, match="in itself"):
+            inner.mount("other", other)
+    assert not inner.mounts
+
+
 def test_what_cannot_be_mounted_is_refused_with_the_reason() -> None:
     app = outer()
     app.mount("weather", weather())

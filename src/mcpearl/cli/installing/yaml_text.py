@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mcpearl.cli.exits import CommandFailed
 
 _KEY = re.compile(
-    r"""^( *)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s#"'\[\]{},&*!|>%@`-][^#:]*?)\s*:(?:\s|$)"""
+    r"""^( *)("(?:[^"\\]|\\.)*"\s*|'[^']*'\s*|[^\s#"'\[\]{},&*!|>%@`-][^#:]*):(?:\s|$)"""
 )
 
 # A value that ends in its line: a text in quotes, a list or mapping in brackets, or plain text.
@@ -73,12 +73,20 @@ def _entry(name: str, value: dict[str, Any], indent: int) -> list[str]:
 
 def _refuse_strange(lines: list[str], source: str) -> None:
     """Refuse a file that is not a mapping at the margin, or in which something is not closed there."""
+    lists = False  # a list may follow its key at the margin
     for number, line in enumerate(lines, 1):
         if not line.strip() or line[0] in " #" or line in ("---", "..."):
             continue
+        if lists and _is_item(line):
+            continue
         key = _KEY.match(line)
-        if key is None or not _VALUE.fullmatch(line[key.end() :].strip()):
-            raise CommandFailed(f"{source}:{number} is not understood; the file is unchanged")
+        if key is None or not _VALUE.fullmatch(value := line[key.end() :].strip()):
+            raise _not_understood(source, number)
+        lists = not value or value.startswith("#")
+
+
+def _is_item(line: str) -> bool:
+    return f"{line} ".startswith("- ")
 
 
 def _block(lines: list[str], section: str, source: str) -> _Block | None:
@@ -100,6 +108,8 @@ def _block(lines: list[str], section: str, source: str) -> _Block | None:
     end = begin + 1
     while end < len(lines) and (not lines[end].strip() or lines[end][0] in " #"):
         end += 1
+    if end < len(lines) and _is_item(lines[end]):
+        raise _not_understood(source, end + 1)
     while end > begin + 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
         end -= 1
     return _Block(begin, end, *_entries(lines, begin, end, source))
@@ -126,15 +136,23 @@ def _entries(
             continue
         match = _KEY.match(line)
         if match is None:
-            raise CommandFailed(f"{source}:{number + 1} is not understood; the file is unchanged")
+            raise _not_understood(source, number + 1)
         if last is not None:
             found[last] = (found[last][0], number)
-        last = _unquoted(match[2])
+        try:
+            last = _unquoted(match[2])
+        except ValueError:  # an escape that JSON does not have
+            raise _not_understood(source, number + 1) from None
         found[last] = (number, end)
     return indent, found
 
 
+def _not_understood(source: str, number: int) -> CommandFailed:
+    return CommandFailed(f"{source}:{number} is not understood; the file is unchanged")
+
+
 def _unquoted(key: str) -> str:
+    key = key.strip()
     if key.startswith('"'):
         return str(json.loads(key))
-    return key.strip("'") if key.startswith("'") else key.strip()
+    return key.strip("'") if key.startswith("'") else key

@@ -29,7 +29,7 @@ class ServingProcess:
         self._sockets = sockets
         self._on_stdio = on_stdio
         self._process: asyncio.subprocess.Process | None = None
-        self._loaded = False
+        self._failed = False  # it could not load its file, and ends by itself
         # To the child: loaded, go. It stays open: its end tells the child that the parent has gone.
         self._line: socket.socket | None = None
 
@@ -58,9 +58,11 @@ class ServingProcess:
         theirs.close()
         ours.setblocking(False)
         self._line = ours
+        loaded = False
         with suppress(OSError):
-            self._loaded = await asyncio.get_running_loop().sock_recv(ours, 1) == _LOADED
-        return self._loaded
+            loaded = await asyncio.get_running_loop().sock_recv(ours, 1) == _LOADED
+        self._failed = not loaded
+        return loaded
 
     def go(self) -> None:
         """Let the process serve."""
@@ -72,7 +74,7 @@ class ServingProcess:
         """Ask the process to stop, and kill it if it does not."""
         if self._process is None:
             return
-        if self._loaded:  # one that could not load its file ends by itself
+        if not self._failed:
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
         try:

@@ -94,7 +94,12 @@ class _Reloading:
             names = ", ".join(_shown(path) for path in changed[:5])
             self._out.note(f"changed: {names}", fg="cyan")
         child = self._new_child()
-        if not await child.load():
+        try:
+            loaded = await child.load()
+        except asyncio.CancelledError:
+            await child.stop()
+            raise
+        if not loaded:
             await child.stop()
             still = "the last version goes on" if self._lives() else "waiting for a change"
             self._out.warning(f"{self._served.file} cannot be served as it is; {still}")

@@ -156,7 +156,7 @@ def _options(schema: dict[str, Any]) -> str:
     """Return the values of a choice, with their titles."""
     for word in ("oneOf", "anyOf"):
         if isinstance(listed := schema.get(word), list):
-            return ", ".join(f"{one.get('const')} = {one.get('title')}" for one in listed)
+            return ", ".join(f"{one.get('const')} = {one.get('title')}" for one in _records(listed))
     if isinstance(names := schema.get("enumNames"), list):
         listed = zip(schema.get("enum") or (), names, strict=False)
         return ", ".join(f"{value} = {title}" for value, title in listed)
@@ -165,11 +165,16 @@ def _options(schema: dict[str, Any]) -> str:
     return ""
 
 
+def _records(listed: list[Any]) -> list[dict[str, Any]]:
+    """Return the members that are objects; a server may send any."""
+    return [each for each in listed if isinstance(each, dict)]
+
+
 def _with_values(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose titled choices are plain values."""
     for word in ("oneOf", "anyOf"):
         if isinstance(listed := schema.get(word), list):
-            return {"enum": [one.get("const") for one in listed]}
+            return {"enum": [one.get("const") for one in _records(listed)]}
     if isinstance(items := schema.get("items"), dict):
         return {**schema, "items": _with_values(items)}
     return schema

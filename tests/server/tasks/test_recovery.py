@@ -16,6 +16,7 @@ import pytest
 
 from mcpearl import Server, Tasks
 from mcpearl.stores.errors import TOLD
+from mcpearl.stores.sqlite_tasks import SqliteTaskStore
 from tests.ports import free_port
 from tests.server.tasks.apps import WITH, look, outcome, start, status
 from tests.server.tasks.dying import dying_app, effects
@@ -252,3 +253,30 @@ async def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
     with pytest.raises(Exception, match="nowhere"):
         async with app.running():
             pass
+
+
+async def test_calls_that_come_together_open_the_store_once(tmp_path: Path) -> None:
+    """The store of a server whose first tool with tasks is added while it runs."""
+    starts = []
+
+    class Counted(SqliteTaskStore):
+        async def start(self) -> None:
+            starts.append(None)
+            await super().start()
+
+    app = Server("x", store=Counted(tmp_path / "tasks.db"), grace=0)
+    async with wire(app, MODERN, WITH) as client:
+
+        @app.tool(task="required")
+        async def double(n: int) -> int:
+            return 2 * n
+
+        started = [client.request("tools/call", call_of("double", n=n)) for n in range(10)]
+        ids = [(await client.answer_to(id))["result"]["taskId"] for id in started]
+        results = [text_of(await outcome(client, id)) for id in ids]
+    assert results == [str(2 * n) for n in range(10)]
+    assert len(starts) == 1
+
+
+def call_of(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": tool, "arguments": arguments}

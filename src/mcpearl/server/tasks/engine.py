@@ -111,7 +111,8 @@ class TaskEngine:
         self._root = root
         core.roster.names.serve("task", self.runs)
         self._put: set[tuple[str, str]] = set()  # questions that a client is being asked
-        self._stop_watching: Callable[[], None] | None = None
+        self._opening: asyncio.Lock | None = None  # held while the store is opened
+        self._stop_watching: Callable[[], None] | None = None  # while the store is open
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._meta: dict[str, Any] | None = None  # of the latest task
         self._side_work: set[asyncio.Task[None]] = set()
@@ -129,18 +130,28 @@ class TaskEngine:
         return found
 
     async def start(self) -> None:
-        """Open the store, and take up tasks that were left behind."""
+        """Open the store, and take up tasks that were left behind; further calls do nothing."""
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:  # calls of the first tool with tasks may come together
+            if self._stop_watching is None:
+                await self._open()
+
+    async def _open(self) -> None:
         await self.store.start()
         if self.store.durable:
             self.contents.seal_with(self.core.state_keys or [key_of(self.store)])
-        if self._stop_watching is None:
-            self._stop_watching = self.store.watch(
-                self.heard, self.is_interested, self.missed_changes
-            )
+        stop_watching = self.store.watch(self.heard, self.is_interested, self.missed_changes)
+        self._stop_watching = stop_watching  # tasks that are taken up find the store open
+        try:
             for name, run in self.store.parts().items():
                 await self._root.add(Child(name, run))
-        if self.store.durable:
-            await self.keeper.start()
+            if self.store.durable:
+                await self.keeper.start()
+        except BaseException:
+            stop_watching()
+            self._stop_watching = None
+            raise
 
     async def close(self) -> None:
         """Finish the running tasks or hand them over, and close the store."""
@@ -152,7 +163,7 @@ class TaskEngine:
             for name in self.store.parts():
                 await self._root.remove(name)
             self._stop_watching()
-            self._stop_watching = None
+        self._stop_watching = self._opening = None
         await self.store.close()
 
     def look_in(self, tools: TaskTools) -> None:

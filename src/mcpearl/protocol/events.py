@@ -167,7 +167,7 @@ class Call(Struct, eq=False):
     run: Any = None
     """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
     recorded: Any = None
-    """Number and start time of a call whose receipt has a begin and no end yet."""
+    """Run, number and start time of a call whose receipt has a begin and no end yet."""
     noted: Any = None
     """What the observer, if there is one, noted at the start: by default the monotonic time."""
 

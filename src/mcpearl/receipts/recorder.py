@@ -90,11 +90,11 @@ class Recorder:
         self._scheduled = False  # whether the notes are going to be handed over
         self._clock = 0.0  # the time of day at which the monotonic clock was 0
         self._problem: str | None = None  # why nothing can be written now
-        self._full = False  # whether calls are refused or not recorded
-        self._reason = ""  # why, for the server's log: it may name files
-        self._told = ""  # why, as callers are told
+        self._full = True  # whether calls are refused or not recorded
+        self._reason = _CLOSED  # why, for the server's log: it may name files
+        self._told = _CLOSED  # why, as callers are told
         self._lost = 0  # how many calls were not recorded
-        self._lost_since = 0.0
+        self._lost_since = clock.now()
         self._commits: list[asyncio.Future[None]] = []  # for what is noted
 
     # Beginning and ending
@@ -105,7 +105,7 @@ class Recorder:
         self._run = clock.random_bytes(6).hex()
         self._notes.clear()
         self._numbered = self._apart = 0
-        self._full, self._problem = False, None
+        self._problem = None
         self._open, self._scheduled = _IDLE, False
         receipts = self._receipts
         setup = Setup(
@@ -123,6 +123,8 @@ class Recorder:
         scribe = ScribeProcess(setup, self._written, self._failed)
         self._salts = Salts(await scribe.open(), self._run)
         self._scribe = scribe
+        self._full = False
+        self._note_gap()
 
     async def stop(self) -> None:
         """Wait until everything recorded so far is written and signed."""
@@ -130,7 +132,10 @@ class Recorder:
             self._hand_over()
             scribe, self._scribe = self._scribe, None
             self._full, self._reason, self._told = True, _CLOSED, _CLOSED
+            self._lost_since = clock.now()
             await scribe.close()
+            for handed in scribe.handed:
+                self._give_up(handed.commits)
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the process that writes, as a node of the supervision tree."""
@@ -151,7 +156,7 @@ class Recorder:
         """
 
         def begun(call: Call, ctx: Any) -> _T:
-            if call.recorded is None and (self._open is None or self._can_begin()):
+            if call.recorded is None and (self._open is None or self._can_begin(call)):
                 self._began = clock.monotonic()
                 self._open = call
             return dispatch(call, ctx)
@@ -200,9 +205,11 @@ class Recorder:
         """Record that a call ended, with this result or without an answer."""
         self._end(call, (outcome, contents))
 
-    def _can_begin(self) -> bool:
+    def _can_begin(self, call: Call) -> bool:
         if self._full:
             self._refuse()
+            return False
+        if call is self._open:
             return False
         self._prepare()
         return True
@@ -220,7 +227,7 @@ class Recorder:
             params, caller = bytes(call.raw), call.caller
             principal = None if caller.principal is None else _named(caller.principal)
             number = self._numbered + len(self._notes) // COLUMNS - self._apart + 1
-            call.recorded = number, self._began
+            call.recorded = self._run, number, self._began
             contents: Any = params
             if len(params) > _LARGE:
                 assert self._salts is not None
@@ -231,11 +238,13 @@ class Recorder:
 
     def _end(self, call: Call, answer: bytes | tuple[str, bytes]) -> None:
         """Note the end of a call apart from its begin."""
-        if call is not self._open and call.recorded is None:
+        if self._scribe is None or (call is not self._open and call.recorded is None):
             return
         self._prepare()
-        number, began = call.recorded
+        run, number, began = call.recorded
         call.recorded = None
+        if run != self._run:
+            return  # it began before the log was closed and opened again
         outcome, contents = split(answer) if isinstance(answer, bytes) else answer
         noted: Any = answer
         if len(contents) > _LARGE:
@@ -278,7 +287,7 @@ class Recorder:
         """
         assert self._loop is not None
         future = self._loop.create_future()
-        if self._problem is None and self._notes:
+        if self._problem is None and self._notes and self._scribe is not None:
             self._commits.append(future)
         else:
             self._give_up([future])
@@ -366,9 +375,13 @@ class Recorder:
         self._reason, self._told = reason, told
 
     def _empty(self) -> None:
-        """Record calls again, and note how many were not recorded."""
+        """Record calls again."""
         self._full = False
         logger.warning("calls are recorded again: %s", self._receipts.folder)
+        self._note_gap()
+
+    def _note_gap(self) -> None:
+        """Note how many calls were not recorded, if any."""
         if not self._lost:
             return
         gap = {

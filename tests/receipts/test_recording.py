@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, Context, Gateway, McpError, Observer, Server
+from mcpearl import Client, Context, Gateway, Limits, McpError, Observer, Server
 from mcpearl.auth import BearerToken, Principal, StaticTokens
 from mcpearl.protocol.events import Call, Caller
 from mcpearl.protocol.versions import VERSIONS
@@ -273,6 +273,57 @@ async def test_records_are_in_the_order_of_what_happened(tmp_path: Path, durable
     assert times == sorted(times)
     if not durable:
         assert order[:3] == [("begin", "held"), ("begin", "add"), ("end", "add")]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_each_call_of_a_batch_is_recorded_however_it_ends(
+    tmp_path: Path, durable: bool
+) -> None:
+    app = make_app(Receipts(tmp_path, durable=durable), limits=Limits(max_outgoing=3000))
+
+    @app.tool
+    async def formless() -> Any:
+        return {"form": object()}
+
+    @app.tool(timeout=0.01)
+    async def late() -> None:
+        await asyncio.Event().wait()
+
+    names = ("add", "fail", "wait", "formless", "late", "nothing", "large", "add")
+    arguments = {"add": {"a": 1, "b": 2}, "large": {"text": "x" * 2000}}
+    async with wire(app, "2025-03-26") as client:
+        known = [
+            {
+                "jsonrpc": "2.0",
+                "id": f"{number}",
+                "method": "tools/call",
+                "params": {"name": name, "arguments": arguments.get(name, {})},
+            }
+            for number, name in enumerate(names)
+        ]
+        client.raw(
+            json.dumps([*known, {"jsonrpc": "2.0", "id": "x", "method": "no/such"}]).encode()
+        )
+        await eventually(lambda: {each.record["name"] for each in unfinished(tmp_path)} == {"wait"})
+        client.notify("notifications/cancelled", {"requestId": "2"})
+        answers = {each["id"]: each for each in await client.next()}
+        single = client.request("tools/call", {"name": "large", "arguments": arguments["large"]})
+        answers[single] = await client.next()
+    held = verified(tmp_path)
+    begun = {record["call"]: record for record in held if record["kind"] == "begin"}
+    ends = [record for record in held if record["kind"] == "end"]
+    assert [record["name"] for record in begun.values()] == [*names, "large"]
+    assert sorted(begun) == sorted(record["call"] for record in ends)
+    assert set(answers) == {record["request"] for record in begun.values()} - {"2"} | {"x"}
+    for record in ends:
+        id = begun[record["call"]]["request"]
+        if id == "2":
+            assert record["outcome"] == "cancelled"
+        elif "error" in answers[id]:
+            assert record["outcome"] == "error", id
+        else:
+            failed = answers[id]["result"].get("isError", False)
+            assert record["outcome"] == ("tool_error" if failed else "result"), id
 
 
 async def test_a_subscription_is_recorded(tmp_path: Path) -> None:

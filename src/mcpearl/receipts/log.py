@@ -13,6 +13,7 @@ from binascii import hexlify
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -269,11 +270,13 @@ class ReceiptLog:
 
     def _signer(self, vkey: str) -> SigningKey:
         """Return a key of the log; another process may have replaced the previous one."""
-        for known in (lambda: self._keys, self._find_keys):
-            for key in known():
-                if key.vkey == vkey:
-                    return key
+        for key in chain(self._keys, self._found_keys()):
+            if key.vkey == vkey:
+                return key
         raise KeyUnusable(f"the receipts in {self.folder} are signed by {vkey} by now")
+
+    def _found_keys(self) -> Iterator[SigningKey]:
+        yield from self._find_keys()  # once the known ones were looked at
 
     def _sign(self) -> None:
         tree, state = self._tree, self._state

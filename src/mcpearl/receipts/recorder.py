@@ -7,6 +7,7 @@ process that writes. How much may wait for the scribe is limited; a setting deci
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from msgspec import Raw, Struct
 
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import Call
+from mcpearl.protocol.events import Call, as_sent
 from mcpearl.receipts.records import COLUMNS, Salts, about_call, about_result, split
 from mcpearl.receipts.scribe import Setup, framed
 from mcpearl.receipts.scribe_process import ScribeProcess
@@ -163,13 +164,21 @@ class Recorder:
 
         return begun
 
-    def watching(self, finish: Callable[[Call, bytes], _T]) -> Callable[[Call, bytes], _T]:
-        """Return a function that records that a call is answered with a message, and finishes it."""
+    def watching(
+        self, finish: Callable[[Call, bytes], _T], largest: int = sys.maxsize
+    ) -> Callable[[Call, bytes], _T]:
+        """Return a function that records that a call is answered with a message, and finishes it.
+
+        Args:
+            finish: Finishes it.
+            largest: Bytes of an answer; an error is sent in place of a larger one.
+        """
         extend = self._notes.extend
+        small = min(_LARGE, largest)
 
         def watched(call: Call, message: bytes) -> _T:
             raw = call.raw
-            if call is self._open and len(raw) + len(message) <= _LARGE:
+            if call is self._open and len(raw) + len(message) <= small and call.batch is None:
                 self._open = None
                 caller = call.caller
                 principal = caller.principal
@@ -188,7 +197,7 @@ class Recorder:
                     )
                 )
             else:
-                self.answered(call, message)
+                self._answered(call, message, largest)
             return finish(call, message)
 
         return watched
@@ -200,6 +209,10 @@ class Recorder:
     def answered(self, call: Call, message: bytes) -> None:
         """Record that a call is answered with this message."""
         self._end(call, message)
+
+    def _answered(self, call: Call, message: bytes, largest: int) -> None:
+        if call is self._open or call.recorded is not None:
+            self._end(call, as_sent(call, message, largest))
 
     def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
         """Record that a call ended, with this result or without an answer."""
@@ -293,7 +306,9 @@ class Recorder:
             self._give_up([future])
         return future
 
-    def committing(self, finish: Callable[[Call, bytes], _T]) -> Callable[[Call, bytes], _T]:
+    def committing(
+        self, finish: Callable[[Call, bytes], _T], largest: int = sys.maxsize
+    ) -> Callable[[Call, bytes], _T]:
         """Return a function like that of `watching`, which blocks until the records are on disk.
 
         This is for the few answers that no other code holds back, such as the end of a subscription.
@@ -301,7 +316,7 @@ class Recorder:
 
         def committed(call: Call, message: bytes) -> _T:
             if call is self._open or call.recorded is not None:
-                self.answered(call, message)
+                self._answered(call, message, largest)
                 self._hand_over()
                 if self._scribe is not None:
                     self._scribe.wait()

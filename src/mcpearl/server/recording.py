@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import Call, Encoded
+from mcpearl.protocol.events import Call, Encoded, as_sent
 from mcpearl.protocol.server_end import encoded_result
 from mcpearl.receipts.records import split
 from mcpearl.server.context import Context
@@ -41,7 +41,7 @@ def _held_back(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Di
         if message is None:  # it has no JSON form; what is answered instead is recorded then
             assert not isinstance(answer, McpError)
             return answer
-        recorder.answered(call, message)
+        recorder.answered(call, as_sent(call, message, core.limits.max_outgoing))
         await recorder.commit()
         if isinstance(answer, McpError):
             raise answer

@@ -142,3 +142,5 @@ def test_a_key_is_replaced(log: Path, tmp_path: Path) -> None:
     asyncio.run(main())
     assert (log / "key.pub").read_text() == done.out
     assert mcpearl("receipts", "verify", log, "--key", old).code == 0
+    call = next(record["call"] for record in records(log) if record["kind"] == "end")
+    assert mcpearl("receipts", "prove", call, log, "--output", tmp_path).code == 0

@@ -17,13 +17,17 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, Context, Gateway, McpError, Observer, Server
+from mcpearl import Client, Context, Gateway, Limits, McpError, Observer, Server
 from mcpearl.auth import BearerToken, Principal, StaticTokens
+from mcpearl.protocol.events import Call, Caller
+from mcpearl.protocol.versions import VERSIONS
+from mcpearl.receipts.keys import rotate
 from mcpearl.receipts.proofs import prove, salts_of, unfinished
 from mcpearl.receipts.receipts import Receipts
 from mcpearl.receipts.verifier import Log, Proof, load_keys
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.testing.clock import MovableClock
+from mcpearl.types.capabilities import ClientCapabilities
 from tests.ports import free_port
 from tests.receipts.logs import records
 from tests.server.wire import wire
@@ -271,6 +275,57 @@ async def test_records_are_in_the_order_of_what_happened(tmp_path: Path, durable
         assert order[:3] == [("begin", "held"), ("begin", "add"), ("end", "add")]
 
 
+@pytest.mark.parametrize("durable", [False, True])
+async def test_each_call_of_a_batch_is_recorded_however_it_ends(
+    tmp_path: Path, durable: bool
+) -> None:
+    app = make_app(Receipts(tmp_path, durable=durable), limits=Limits(max_outgoing=3000))
+
+    @app.tool
+    async def formless() -> Any:
+        return {"form": object()}
+
+    @app.tool(timeout=0.01)
+    async def late() -> None:
+        await asyncio.Event().wait()
+
+    names = ("add", "fail", "wait", "formless", "late", "nothing", "large", "add")
+    arguments = {"add": {"a": 1, "b": 2}, "large": {"text": "x" * 2000}}
+    async with wire(app, "2025-03-26") as client:
+        known = [
+            {
+                "jsonrpc": "2.0",
+                "id": f"{number}",
+                "method": "tools/call",
+                "params": {"name": name, "arguments": arguments.get(name, {})},
+            }
+            for number, name in enumerate(names)
+        ]
+        client.raw(
+            json.dumps([*known, {"jsonrpc": "2.0", "id": "x", "method": "no/such"}]).encode()
+        )
+        await eventually(lambda: {each.record["name"] for each in unfinished(tmp_path)} == {"wait"})
+        client.notify("notifications/cancelled", {"requestId": "2"})
+        answers = {each["id"]: each for each in await client.next()}
+        single = client.request("tools/call", {"name": "large", "arguments": arguments["large"]})
+        answers[single] = await client.next()
+    held = verified(tmp_path)
+    begun = {record["call"]: record for record in held if record["kind"] == "begin"}
+    ends = [record for record in held if record["kind"] == "end"]
+    assert [record["name"] for record in begun.values()] == [*names, "large"]
+    assert sorted(begun) == sorted(record["call"] for record in ends)
+    assert set(answers) == {record["request"] for record in begun.values()} - {"2"} | {"x"}
+    for record in ends:
+        id = begun[record["call"]]["request"]
+        if id == "2":
+            assert record["outcome"] == "cancelled"
+        elif "error" in answers[id]:
+            assert record["outcome"] == "error", id
+        else:
+            failed = answers[id]["result"].get("isError", False)
+            assert record["outcome"] == ("tool_error" if failed else "result"), id
+
+
 async def test_a_subscription_is_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "receipts"
     for durable in (False, True):
@@ -323,6 +378,69 @@ async def test_calls_of_a_gateway_are_recorded_on_both_sides(tmp_path: Path) -> 
         if record.get("method") == "tools/call"
     }
     assert traces == {TRACE.split("-")[1]}
+
+
+@pytest.mark.parametrize("outer_durable", [None, False, True])
+@pytest.mark.parametrize("durable", [False, True])
+async def test_calls_of_a_mounted_server_are_recorded_by_it_and_by_the_one_around_it(
+    tmp_path: Path, outer_durable: bool | None, durable: bool
+) -> None:
+    gate = asyncio.Event()
+    inner = make_app(Receipts(tmp_path / "inner", durable=durable))
+
+    @inner.tool
+    async def held() -> str:
+        await gate.wait()
+        return "open"
+
+    receipts = None
+    if outer_durable is not None:
+        receipts = Receipts(tmp_path / "outer", durable=outer_durable)
+    outer = Server("outer", receipts=receipts)
+    outer.mount("in", inner)
+    async with Client(outer) as client:
+        waiting = asyncio.ensure_future(client.call_tool("in__held"))
+        stopped = asyncio.ensure_future(client.call_tool("in__wait"))
+        await client.call_tool("in__add", {"a": 1, "b": 2})
+        await client.call_tool("in__fail")
+        with pytest.raises(McpError):
+            await client.read_resource("in+note://")
+        await eventually(lambda: len(unfinished(tmp_path / "inner")) == 2)
+        stopped.cancel()
+        await eventually(lambda: len(unfinished(tmp_path / "inner")) == 1)
+        gate.set()
+        await waiting
+    expected = [
+        ("in__held", "result", None),
+        ("in__wait", "cancelled", None),
+        ("in__add", "result", None),
+        ("in__fail", "tool_error", None),
+    ]
+    for name in ("inner", "outer")[: 1 if receipts is None else 2]:
+        held_records = verified(tmp_path / name)
+        assert sorted(calls_of(held_records)) == sorted(expected)
+        assert not unfinished(tmp_path / name)
+        ends = [record["call"] for record in held_records if record["kind"] == "end"]
+        assert len(ends) == len(set(ends))
+
+
+async def test_a_handler_that_calls_its_own_server_is_recorded_around_that_call(
+    tmp_path: Path,
+) -> None:
+    app = make_app(tmp_path)
+
+    @app.tool
+    async def twice(a: int) -> int:
+        async with Client(app) as client:
+            return int((await client.call_tool("add", {"a": a, "b": a})).data)
+
+    async with Client(app) as client:
+        await asyncio.gather(*(client.call_tool("twice", {"a": n}) for n in range(10)))
+    held = verified(tmp_path)
+    assert (
+        sorted(calls_of(held)) == [("add", "result", None)] * 10 + [("twice", "result", None)] * 10
+    )
+    assert not unfinished(tmp_path)
 
 
 async def test_an_observer_and_receipts_go_together(tmp_path: Path) -> None:
@@ -450,6 +568,65 @@ async def test_a_writer_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert begun == ended
     lost = sum(record["calls"] for record in held if record["kind"] == "gap")
     assert len(begun) + lost >= 151
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+async def test_what_was_handed_over_is_written_if_the_writer_is_gone_when_the_server_stops(
+    tmp_path: Path, stopping: bool
+) -> None:
+    folder = tmp_path / "receipts"
+    app = make_app(Receipts(folder))
+    async with Client(app) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        before, recorder = scribe_of(app), app.core.recorder
+        os.kill(before, signal.SIGSTOP)
+        await client.call_tool("add", {"a": 1, "b": 2})
+        recorder._hand_over()
+        os.kill(before, signal.SIGKILL)
+        if not stopping:
+            await eventually(lambda: recorder._full)  # another one is started a moment later
+    assert calls_of(verified(folder)) == [("add", "result", None)] * 2
+
+
+async def test_digests_are_salted_by_one_key_even_if_it_is_replaced_and_the_writer_dies(
+    tmp_path: Path,
+) -> None:
+    folder, key = tmp_path / "receipts", tmp_path / "receipts.key"
+    app = make_app(Receipts(folder))
+    sent = [{"text": "x" * size} for size in (1, 10_000)]
+    async with Client(app, telemetry=False, protocol="2025-11-25") as client:
+        for arguments in sent:
+            await client.call_tool("large", arguments)
+        before, recorder = scribe_of(app), app.core.recorder
+        rotate(key)
+        os.kill(before, signal.SIGKILL)
+        await eventually(lambda: scribe_of(app) != before and not recorder._full)
+        for arguments in sent:
+            await client.call_tool("large", arguments)
+    held = records(folder)
+    old = json.loads((folder / "0000000000000000.log").read_bytes().partition(b"\n")[0])["key"]
+    Log(folder, load_keys([old])).verify()
+    begun = [record for record in held if record.get("name") == "large"]
+    assert len(begun) == 4
+    for record, arguments in zip(begun, sent * 2, strict=True):
+        salt, _ = salts_of(key, record["call"], folder)
+        params = json.dumps({"name": "large", "arguments": arguments}, separators=(",", ":"))
+        assert sha256(salt + params.encode()).hexdigest() == record["arguments"]
+
+
+async def test_a_durable_call_that_ends_after_its_log_is_closed_does_not_wait(
+    tmp_path: Path,
+) -> None:
+    recorder = Receipts(tmp_path, durable=True).recorder("server", "closed")
+    await recorder.start()
+    caller = Caller(VERSIONS["2025-11-25"], None, ClientCapabilities())
+    call = Call(1, "tools/call", None, b"{}", caller)
+    recorder.begin(call)
+    await recorder.stop()
+    recorder.ended(call, "result", b"{}")
+    with pytest.raises(McpError, match="could not be recorded: the log is closed"):
+        await recorder.commit()
+    assert len(unfinished(tmp_path)) == 1
 
 
 def is_open(port: int) -> bool:

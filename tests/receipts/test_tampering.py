@@ -5,16 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from mcpearl.receipts import verifier
+from mcpearl.receipts import proofs, verifier
 from mcpearl.receipts.keys import SigningKey
-from mcpearl.receipts.log import LogBroken, ReceiptLog
+from mcpearl.receipts.keys import checkpoint as make_checkpoint
+from mcpearl.receipts.log import LogBroken, ReceiptLog, State
 from mcpearl.receipts.verifier import Log, SignedHead, load_keys
 from tests.receipts.flips import flip, make_calls
 from tests.receipts.logs import KEY, TRUSTED, copy, fault_of, lines, records, write
 
 FIRST = "0000000000000000.log"
+HEADS = "0000000000000000.heads"
+NEW = SigningKey(KEY.name, b"1" * 32)
 
 
 @pytest.fixture
@@ -260,6 +264,93 @@ def test_a_key_is_replaced_and_the_old_one_is_enough_to_verify(tmp_path: Path) -
     assert "it is of a log that is signed by another key" in fault_of(
         folder, keys=[verifier.VerifierKey(newest.vkey)]
     )
+
+
+@pytest.mark.parametrize("state", ["before", "after", "lost"])
+def test_a_key_that_was_named_and_has_not_signed_yet_is_replaced_all_the_same(
+    tmp_path: Path, state: str
+) -> None:
+    """Its process was killed between the two; one that had started earlier signs next."""
+    folder, keys = tmp_path / "receipts", [KEY]
+    write(folder, 20)
+    running = ReceiptLog(folder, lambda: keys, 1 << 30)
+    running.open()
+    heads = {name: (folder / name).read_bytes() for name in (HEADS, "checkpoint")}
+    stored = (folder / "state").read_bytes()
+    keys = [NEW, KEY]
+    changing = ReceiptLog(folder, lambda: keys, 1 << 30)
+    changing.open()
+    changing.close()
+    for name, data in heads.items():
+        (folder / name).write_bytes(data)
+    if state == "after":
+        after = msgspec.json.decode((folder / "state").read_bytes(), type=State)
+        after.signed, after.heads = 20, len(heads[HEADS])
+        stored = msgspec.json.encode(after)
+    (folder / "state").write_bytes(b"" if state == "lost" else stored)
+    for start in range(20, 40, 10):
+        running.append(lines(10, start))
+        running.sign()
+    running.close()
+    write(folder, 10, keys=keys)
+    whole = Log(folder, TRUSTED)
+    whole.verify()
+    assert whole.size == whole.signed == 51
+    signers = [[signature[:4] for _, signature in head.signatures] for head in whole.heads[-3:]]
+    assert signers == [[KEY.id, NEW.id], [NEW.id], [NEW.id]]
+
+
+def test_a_head_of_a_later_key_is_a_part_of_a_log_that_the_first_key_verifies(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "receipts"
+    write(folder, 20, rotate=2000)
+    write(folder, 20, rotate=2000, keys=[NEW, KEY])
+    kept = tmp_path / "kept"
+    kept.write_bytes((folder / "checkpoint").read_bytes())
+    write(folder, 20, rotate=2000, keys=[NEW, KEY])
+    said = verifier.verify(folder, TRUSTED, kept)
+    assert said == "61 records of example.com/test are as they were written"
+    other = SigningKey(KEY.name, b"3" * 32)
+    for size in (41, 61, 70):
+        forged = SignedHead.parse(make_checkpoint(KEY.name, size, bytes(32), [other]).encode())
+        assert "not signed by a key that is trusted" in fault_of(folder, since=forged)
+    cut = SignedHead.parse(make_checkpoint(KEY.name, 70, bytes(32), [NEW]).encode())
+    assert "records 61 to 69 are missing at the end" in fault_of(folder, since=cut)
+
+
+@pytest.mark.parametrize("keys", [[KEY], [NEW, KEY]])
+def test_every_beginning_of_a_head_at_the_end_is_taken_for_one_that_is_being_written(
+    tmp_path: Path, keys: list[SigningKey]
+) -> None:
+    folder = tmp_path / "receipts"
+    write(folder, 20)
+    heads = folder / "0000000000000000.heads"
+    before, checkpoint = heads.read_bytes(), (folder / "checkpoint").read_bytes()
+    write(folder, 10, signed_every=100, keys=keys)
+    added = heads.read_bytes()[len(before) :].partition(b"\n\n\n")[0]
+    added = added[: added.index(b"\n\n", added.index(b"\n\n") + 2) + 1]
+    (folder / "checkpoint").write_bytes(checkpoint)
+    for length in range(len(added)):
+        heads.write_bytes(before + added[:length])
+        Log(folder, TRUSTED).verify()
+
+
+def test_records_that_are_being_written_are_shown_when_they_are_complete(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    write(folder, 20)
+    path = folder / FIRST
+    whole = path.read_bytes()
+    for cut in (1, 30, 100, 250):
+        path.write_bytes(whole[:-cut])
+        shown = []
+        for each in proofs.records(folder):
+            shown.append(each.number)
+            path.write_bytes(whole)
+        assert shown == list(range(len(shown)))
+        assert len(shown) >= 18
+    path.write_bytes(whole[:30])
+    assert not list(proofs.records(folder))
 
 
 def test_a_key_that_was_replaced_signs_no_more(tmp_path: Path) -> None:

@@ -111,15 +111,19 @@ class Batch:
         self._size += len(answer)
         self._parts += (b"," if self._parts else b"[", answer)
 
+    def fitted(self, answer: bytes, id: RequestId | None) -> bytes:
+        """Return the answer of a call, or an error in its place if there is no room for it."""
+        if self._size + len(answer) > self._limit:
+            return codec.encode_error(id, answer_too_large(len(answer), self._limit))
+        if not self._hold(self._size + len(answer)):
+            return codec.encode_error(id, no_room_for_answer(len(answer)))
+        return answer
+
     def close(self, answer: bytes | None, id: RequestId | None = None) -> bytes | None:
         """Add the answer of a call, or None if it gets none; return the array after the last call."""
         self.open -= 1
         if answer is not None:
-            if self._size + len(answer) > self._limit:
-                answer = codec.encode_error(id, answer_too_large(len(answer), self._limit))
-            elif not self._hold(self._size + len(answer)):
-                answer = codec.encode_error(id, no_room_for_answer(len(answer)))
-            self.add(answer)
+            self.add(self.fitted(answer, id))
         if self.open:
             return None
         self._hold(0)
@@ -167,9 +171,18 @@ class Call(Struct, eq=False):
     run: Any = None
     """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
     recorded: Any = None
-    """Number and start time of a call whose receipt has a begin and no end yet."""
+    """Run, number and start time of a call whose receipt has a begin and no end yet."""
     noted: Any = None
     """What the observer, if there is one, noted at the start: by default the monotonic time."""
+
+
+def as_sent(call: Call, answer: bytes, largest: int) -> bytes:
+    """Return an answer, or the error that is sent in its place if it is too large."""
+    if call.batch is not None:
+        return call.batch.fitted(answer, call.id)
+    if len(answer) > largest:
+        return codec.encode_error(call.id, answer_too_large(len(answer), largest))
+    return answer
 
 
 class Notice(Struct, gc=False):

@@ -13,6 +13,7 @@ from binascii import hexlify
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -54,6 +55,10 @@ class State(msgspec.Struct):
     """The verifier key of the key that signs now."""
     heads: int = 0
     """The size of the file of heads."""
+    changed: int = 0
+    """How many records there were when another key was last named; 0 if that is in an older file."""
+    replaced: str = ""
+    """The verifier key that signed before."""
 
 
 class ReceiptLog:
@@ -140,9 +145,22 @@ class ReceiptLog:
                 "to replace a key, put the new one in front of it, or begin another log"
             )
         note = {"kind": "key", "at": clock.now(), "key": new.vkey}
-        self._append([json.dumps(note, separators=(",", ":")).encode() + b"\n"])
-        self._state.key = new.vkey
-        self._sign([old, new])
+        state = self._state
+        before = state.key, state.changed, state.replaced
+        self._change_key(new.vkey, self._tree.size + 1)  # it is stored together with the record
+        try:
+            self._append([json.dumps(note, separators=(",", ":")).encode() + b"\n"])
+        except OSError:
+            state.key, state.changed, state.replaced = before
+            raise
+        self._sign()
+
+    def _change_key(self, key: str, size: int) -> None:
+        """Note that the last of `size` records names another key; the next head has two signatures."""
+        state = self._state
+        if state.changed <= state.signed:
+            state.replaced = state.key
+        state.key, state.changed = key, size
 
     # Appending
 
@@ -157,7 +175,7 @@ class ReceiptLog:
                 torn = {"kind": "torn", "at": clock.now(), "bytes": self._torn}
                 lines = [json.dumps(torn, separators=(",", ":")).encode() + b"\n", *lines]
             if self._state.offset >= self._rotate:
-                self._sign([self._signer()])
+                self._sign()
                 self._begin_segment()
             self._append(lines)
             self._torn = 0
@@ -246,24 +264,28 @@ class ReceiptLog:
         with self._locked():
             self._refresh()
             if self.unsigned:
-                self._sign([self._signer()])
+                self._sign()
         if durable:
             os.fdatasync(self._heads)
 
-    def _signer(self) -> SigningKey:
-        """Return the key that signs now; another process may have replaced the previous one."""
-        current = self._state.key
-        for keys in (self._keys, self._find_keys()):
-            for key in keys:
-                if key.vkey == current:
-                    return key
-        raise KeyUnusable(f"the receipts in {self.folder} are signed by {current} by now")
+    def _signer(self, vkey: str) -> SigningKey:
+        """Return a key of the log; another process may have replaced the previous one."""
+        for key in chain(self._keys, self._found_keys()):
+            if key.vkey == vkey:
+                return key
+        raise KeyUnusable(f"the receipts in {self.folder} are signed by {vkey} by now")
 
-    def _sign(self, keys: list[SigningKey]) -> None:
+    def _found_keys(self) -> Iterator[SigningKey]:
+        yield from self._find_keys()  # once the known ones were looked at
+
+    def _sign(self) -> None:
         tree, state = self._tree, self._state
         self._mend_heads()
         if state.signed == tree.size:
             return
+        # The first head after a change of keys has both signatures, whichever process signs it.
+        vkeys = [state.key] if state.changed <= state.signed else [state.replaced, state.key]
+        keys = [self._signer(vkey) for vkey in vkeys]
         note = checkpoint(keys[0].name, tree.size, tree.root(), keys).encode()
         try:
             _write_all(self._heads, note + b"\n")
@@ -384,6 +406,7 @@ class ReceiptLog:
         size = os.fstat(self._file).st_size
         if size == offset:
             return
+        self._mend_heads()
         leaves = []
         with os.fdopen(os.dup(self._file), "rb") as file:
             file.seek(offset)
@@ -400,7 +423,8 @@ class ReceiptLog:
                 self._state.last = offset
                 offset += len(line)
                 if line[_HASH:].startswith(b'{"kind":"key"'):
-                    self._state.key = json.loads(line[_HASH:])["key"]
+                    size_then = self._tree.size + len(leaves)
+                    self._change_key(json.loads(line[_HASH:])["key"], size_then)
         if size > offset:
             self._torn += size - offset
             os.ftruncate(self._file, offset)

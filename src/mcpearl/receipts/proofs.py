@@ -3,12 +3,14 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mcpearl.receipts.keys import parse_keys
 from mcpearl.receipts.records import Salts
 from mcpearl.receipts.verifier import (
+    LONGEST,
     PROOF,
     Log,
     Segment,
@@ -17,6 +19,7 @@ from mcpearl.receipts.verifier import (
     add_leaf,
     load_keys,
     root_of,
+    segment_files,
 )
 
 _HASH = 32
@@ -35,13 +38,17 @@ class Shown(NamedTuple):
 
 def records(folder: Path) -> Iterator[Shown]:
     """Iterate over the records of a log, without verifying it."""
-    for path in sorted(folder.glob("[0-9]*.log")):
+    for path in segment_files(folder):
+        if not path.stem.isdecimal():
+            continue
         number = Segment(path).first
         with path.open("rb") as file:
-            file.readline()
+            if not file.readline().endswith(b"\n"):
+                return  # it has only just been begun
             for line in file:
-                if line.endswith(b"\n"):
-                    yield Shown(number, json.loads(line[65:]))
+                if not line.endswith(b"\n"):
+                    break  # it is being written: what comes next may be the rest of it
+                yield Shown(number, json.loads(line[65:]))
                 number += 1
 
 
@@ -66,7 +73,7 @@ def prove(folder: Path, wanted: str, keys: list[VerifierKey] | None = None) -> d
     Args:
         folder: The log.
         wanted: The number of a record, or the id of a call.
-        keys: The keys to verify the log with; by default the one in the folder.
+        keys: The keys to verify the log with; by default those that the folder itself names.
     """
     leaves = bytearray()
     found: dict[int, bytes] = {}
@@ -77,7 +84,7 @@ def prove(folder: Path, wanted: str, keys: list[VerifierKey] | None = None) -> d
         if str(number) == wanted or (b'"call":%b,' % call in entry and _call_of(entry) == wanted):
             found[number] = entry
 
-    log = Log(folder, keys or load_keys([str(folder / "key.pub")]))
+    log = Log(folder, keys or _own_keys(folder))
     log.verify(take)
     if not found:
         raise NoSuchRecord(f"there is no record or call {wanted} in {folder}")
@@ -87,6 +94,15 @@ def prove(folder: Path, wanted: str, keys: list[VerifierKey] | None = None) -> d
         f"{number}.tlog-proof": _proof(number, entry, leaves, log.heads[-1])
         for number, entry in found.items()
     }
+
+
+def _own_keys(folder: Path) -> list[VerifierKey]:
+    """Return the key that signs a log now, and the one that it began with, if that can be read."""
+    keys = load_keys([str(folder / "key.pub")])
+    for path in segment_files(folder)[:1]:
+        with path.open("rb") as file, suppress(ValueError, LookupError, TypeError, AttributeError):
+            keys.append(VerifierKey(json.loads(file.readline(LONGEST))["key"]))
+    return keys
 
 
 def _call_of(entry: bytes) -> Any:

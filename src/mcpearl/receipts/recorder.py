@@ -7,6 +7,7 @@ process that writes. How much may wait for the scribe is limited; a setting deci
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from msgspec import Raw, Struct
 
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import Call
+from mcpearl.protocol.events import Call, as_sent
 from mcpearl.receipts.records import COLUMNS, Salts, about_call, about_result, split
 from mcpearl.receipts.scribe import Setup, framed
 from mcpearl.receipts.scribe_process import ScribeProcess
@@ -90,11 +91,11 @@ class Recorder:
         self._scheduled = False  # whether the notes are going to be handed over
         self._clock = 0.0  # the time of day at which the monotonic clock was 0
         self._problem: str | None = None  # why nothing can be written now
-        self._full = False  # whether calls are refused or not recorded
-        self._reason = ""  # why, for the server's log: it may name files
-        self._told = ""  # why, as callers are told
+        self._full = True  # whether calls are refused or not recorded
+        self._reason = _CLOSED  # why, for the server's log: it may name files
+        self._told = _CLOSED  # why, as callers are told
         self._lost = 0  # how many calls were not recorded
-        self._lost_since = 0.0
+        self._lost_since = clock.now()
         self._commits: list[asyncio.Future[None]] = []  # for what is noted
 
     # Beginning and ending
@@ -105,7 +106,7 @@ class Recorder:
         self._run = clock.random_bytes(6).hex()
         self._notes.clear()
         self._numbered = self._apart = 0
-        self._full, self._problem = False, None
+        self._problem = None
         self._open, self._scheduled = _IDLE, False
         receipts = self._receipts
         setup = Setup(
@@ -123,6 +124,8 @@ class Recorder:
         scribe = ScribeProcess(setup, self._written, self._failed)
         self._salts = Salts(await scribe.open(), self._run)
         self._scribe = scribe
+        self._full = False
+        self._note_gap()
 
     async def stop(self) -> None:
         """Wait until everything recorded so far is written and signed."""
@@ -130,7 +133,10 @@ class Recorder:
             self._hand_over()
             scribe, self._scribe = self._scribe, None
             self._full, self._reason, self._told = True, _CLOSED, _CLOSED
+            self._lost_since = clock.now()
             await scribe.close()
+            for handed in scribe.handed:
+                self._give_up(handed.commits)
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the process that writes, as a node of the supervision tree."""
@@ -151,20 +157,28 @@ class Recorder:
         """
 
         def begun(call: Call, ctx: Any) -> _T:
-            if call.recorded is None and (self._open is None or self._can_begin()):
+            if call.recorded is None and (self._open is None or self._can_begin(call)):
                 self._began = clock.monotonic()
                 self._open = call
             return dispatch(call, ctx)
 
         return begun
 
-    def watching(self, finish: Callable[[Call, bytes], _T]) -> Callable[[Call, bytes], _T]:
-        """Return a function that records that a call is answered with a message, and finishes it."""
+    def watching(
+        self, finish: Callable[[Call, bytes], _T], largest: int = sys.maxsize
+    ) -> Callable[[Call, bytes], _T]:
+        """Return a function that records that a call is answered with a message, and finishes it.
+
+        Args:
+            finish: Finishes it.
+            largest: Bytes of an answer; an error is sent in place of a larger one.
+        """
         extend = self._notes.extend
+        small = min(_LARGE, largest)
 
         def watched(call: Call, message: bytes) -> _T:
             raw = call.raw
-            if call is self._open and len(raw) + len(message) <= _LARGE:
+            if call is self._open and len(raw) + len(message) <= small and call.batch is None:
                 self._open = None
                 caller = call.caller
                 principal = caller.principal
@@ -183,7 +197,7 @@ class Recorder:
                     )
                 )
             else:
-                self.answered(call, message)
+                self._answered(call, message, largest)
             return finish(call, message)
 
         return watched
@@ -196,13 +210,19 @@ class Recorder:
         """Record that a call is answered with this message."""
         self._end(call, message)
 
+    def _answered(self, call: Call, message: bytes, largest: int) -> None:
+        if call is self._open or call.recorded is not None:
+            self._end(call, as_sent(call, message, largest))
+
     def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
         """Record that a call ended, with this result or without an answer."""
         self._end(call, (outcome, contents))
 
-    def _can_begin(self) -> bool:
+    def _can_begin(self, call: Call) -> bool:
         if self._full:
             self._refuse()
+            return False
+        if call is self._open:
             return False
         self._prepare()
         return True
@@ -220,7 +240,7 @@ class Recorder:
             params, caller = bytes(call.raw), call.caller
             principal = None if caller.principal is None else _named(caller.principal)
             number = self._numbered + len(self._notes) // COLUMNS - self._apart + 1
-            call.recorded = number, self._began
+            call.recorded = self._run, number, self._began
             contents: Any = params
             if len(params) > _LARGE:
                 assert self._salts is not None
@@ -231,11 +251,13 @@ class Recorder:
 
     def _end(self, call: Call, answer: bytes | tuple[str, bytes]) -> None:
         """Note the end of a call apart from its begin."""
-        if call is not self._open and call.recorded is None:
+        if self._scribe is None or (call is not self._open and call.recorded is None):
             return
         self._prepare()
-        number, began = call.recorded
+        run, number, began = call.recorded
         call.recorded = None
+        if run != self._run:
+            return  # it began before the log was closed and opened again
         outcome, contents = split(answer) if isinstance(answer, bytes) else answer
         noted: Any = answer
         if len(contents) > _LARGE:
@@ -278,13 +300,15 @@ class Recorder:
         """
         assert self._loop is not None
         future = self._loop.create_future()
-        if self._problem is None and self._notes:
+        if self._problem is None and self._notes and self._scribe is not None:
             self._commits.append(future)
         else:
             self._give_up([future])
         return future
 
-    def committing(self, finish: Callable[[Call, bytes], _T]) -> Callable[[Call, bytes], _T]:
+    def committing(
+        self, finish: Callable[[Call, bytes], _T], largest: int = sys.maxsize
+    ) -> Callable[[Call, bytes], _T]:
         """Return a function like that of `watching`, which blocks until the records are on disk.
 
         This is for the few answers that no other code holds back, such as the end of a subscription.
@@ -292,7 +316,7 @@ class Recorder:
 
         def committed(call: Call, message: bytes) -> _T:
             if call is self._open or call.recorded is not None:
-                self.answered(call, message)
+                self._answered(call, message, largest)
                 self._hand_over()
                 if self._scribe is not None:
                     self._scribe.wait()
@@ -366,9 +390,13 @@ class Recorder:
         self._reason, self._told = reason, told
 
     def _empty(self) -> None:
-        """Record calls again, and note how many were not recorded."""
+        """Record calls again."""
         self._full = False
         logger.warning("calls are recorded again: %s", self._receipts.folder)
+        self._note_gap()
+
+    def _note_gap(self) -> None:
+        """Note how many calls were not recorded, if any."""
         if not self._lost:
             return
         gap = {

@@ -73,6 +73,8 @@ class Setup(msgspec.Struct):
     role: str
     of: str
     mcpearl: str
+    salts: tuple[str, bytes] | None = None
+    """The secret of the run's salts and the id of its key, once a process has written for the run."""
 
 
 class Scribe:
@@ -115,13 +117,14 @@ class Scribe:
         )
         try:
             log.open()
+            key, secret = setup.salts or (log.key.id.hex(), log.key.salts())
             start = {
                 "kind": "start",
                 "run": setup.run,
                 "at": time.time(),
                 "role": setup.role,
                 "of": setup.of[:256],
-                "key": log.key.id.hex(),
+                "key": key,
                 "mcpearl": setup.mcpearl,
             }
             log.append([msgspec.json.encode(start) + b"\n"])
@@ -130,9 +133,8 @@ class Scribe:
             return False
         if not setup.durable:
             _yield_to_others()
-        secret = log.key.salts()
         self._formatter = Formatter(secret, setup.run)
-        self._tell("open", secret)
+        self._tell("open", (key, secret))
         return True
 
     def _write_until_the_end(self) -> None:

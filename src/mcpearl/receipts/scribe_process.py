@@ -54,6 +54,8 @@ class ScribeProcess:
         self._opened: asyncio.Future[bytes] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._closing = False
+        self._is_last = False  # whether this process was started to write what another one left
+        self._timer: asyncio.TimerHandle | None = None  # while no process runs, until the next one
         self._retries = Retries(_AGAIN)
         self._acknowledged = 0  # batches that this process has written
         self._failing = False
@@ -101,6 +103,8 @@ class ScribeProcess:
         self._began = self._loop.time()
         self._unsent: deque[memoryview] = deque([memoryview(framed(self._setup))])
         self._unsent += (memoryview(handed.frame) for handed in self.handed)
+        if self._closing:
+            self._unsent.append(memoryview(framed(None)))
         self._sending = False
         self._loop.add_reader(self._channel, self._readable)
         self._send()
@@ -108,8 +112,13 @@ class ScribeProcess:
     async def close(self) -> None:
         """Have everything written and signed, and wait until the process has ended."""
         self._closing = True
-        self._unsent.append(memoryview(framed(None)))
-        self._send()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._is_last = True
+            self._again()
+        else:
+            self._unsent.append(memoryview(framed(None)))
+            self._send()
         try:
             async with asyncio.timeout(_BLOCKED):
                 await self._ended.wait()
@@ -129,15 +138,18 @@ class ScribeProcess:
         if not self._sending:
             self._send()
 
-    def _send(self) -> None:
+    def _send_all(self) -> None:
         unsent = self._unsent
+        while unsent:
+            sent = self._channel.send(unsent[0])
+            if sent == len(unsent[0]):
+                unsent.popleft()
+            else:
+                unsent[0] = unsent[0][sent:]
+
+    def _send(self) -> None:
         try:
-            while unsent:
-                sent = self._channel.send(unsent[0])
-                if sent == len(unsent[0]):
-                    unsent.popleft()
-                else:
-                    unsent[0] = unsent[0][sent:]
+            self._send_all()
         except BlockingIOError:
             if not self._sending:
                 self._sending = True
@@ -153,10 +165,11 @@ class ScribeProcess:
 
     def wait(self) -> None:
         """Block until everything is written, or writing has failed."""
+        if self._failing:
+            return  # there may be no process
         self._channel.settimeout(_BLOCKED)
         try:
-            while self._unsent:
-                self._channel.sendall(self._unsent.popleft())
+            self._send_all()
             while self.handed and not self._failing:
                 if not self._receive():
                     break
@@ -164,6 +177,8 @@ class ScribeProcess:
             logger.error("receipts are not written: %s", error)
         finally:
             self._channel.setblocking(False)
+            if self._unsent and not self._sending:
+                self._send()
 
     # What it reports
 
@@ -187,7 +202,9 @@ class ScribeProcess:
                 self._failed(detail)
             elif not self._opened.done():
                 if what == "open":
-                    self._opened.set_result(detail)
+                    # Another process must use the same salts, even if the key was replaced meanwhile.
+                    self._setup.salts = detail
+                    self._opened.set_result(detail[1])
                 else:
                     self._opened.set_exception(Unusable(f"receipts cannot be written: {detail}"))
             elif what == "refused":
@@ -214,7 +231,12 @@ class ScribeProcess:
         self._loop.remove_writer(self._channel)
         self._channel.close()
         code = self._process.wait()
-        if self._closing or not self._opened.done() or self._opened.exception() is not None:
+        was_open = self._opened.done() and self._opened.exception() is None
+        if self._closing and was_open and self.handed and not self._is_last:
+            self._is_last = True
+            self._again()
+            return
+        if self._closing or not was_open:
             self._ended.set()
             if not self._opened.done():
                 self._opened.set_exception(
@@ -228,12 +250,10 @@ class ScribeProcess:
         self._failing = True
         self._last_error = f"the process that writes receipts ended with code {code}"
         self._failed(self._last_error)
-        self._loop.call_later(delay, self._again)
+        self._timer = self._loop.call_later(delay, self._again)
 
     def _again(self) -> None:
-        if self._closing:
-            self._ended.set()
-            return
+        self._timer = None
         logger.warning("the process that writes receipts is started again")
         self._restarts += 1
         self._start()

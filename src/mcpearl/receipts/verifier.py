@@ -210,9 +210,21 @@ class Segment:
         return heads
 
 
+def segment_files(folder: Path) -> list[Path]:
+    """Return the files of records in order, without a gap even if more are begun meanwhile."""
+
+    def listed() -> list[Path]:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".log")
+
+    # Listing a folder may leave out a file that is made meanwhile, and not the one made after it.
+    seen = listed()
+    return [path for path in listed() if path <= seen[-1]] if seen else []
+
+
 _TORN_HEAD = re.compile(
     rb"[^\n\x00-\x1f]*|[^\n\x00-\x1f]+\n([0-9]*|[0-9]+\n([A-Za-z0-9+/]{0,43}=?|[A-Za-z0-9+/]{43}=\n"
-    rb"(\n(\xe2?|\xe2\x80|\xe2\x80\x94 ?[^\n\x00-\x20]*|\xe2\x80\x94 [^\n\x00-\x20]+ "
+    rb"(\n(\xe2\x80\x94 [^\n\x00-\x20]+ [A-Za-z0-9+/]{91}=\n)*"
+    rb"(\xe2?|\xe2\x80|\xe2\x80\x94 ?[^\n\x00-\x20]*|\xe2\x80\x94 [^\n\x00-\x20]+ "
     rb"([A-Za-z0-9+/]{0,91}=?|[A-Za-z0-9+/]{91}=\n)))?))"
 )
 
@@ -249,6 +261,7 @@ class Log:
         self.subtrees: list[bytes] = []
         self._keys = keys
         self._since = since
+        self._since_passed = False
         self._partial = partial
         self._previous = NOTHING
         self._key = ""  # the key that signs at this point, as the log says
@@ -260,8 +273,7 @@ class Log:
         Args:
             each: Called with each record: its number, its hash, and what was hashed.
         """
-        if self._since is not None:
-            self._since.check(self._keys)
+        given = self._keys
         latest = self._latest()  # first: a log that is written meanwhile gets newer heads
         segments = self._segments()
         for segment in segments:
@@ -270,11 +282,13 @@ class Log:
             self._check_segment(segment, heads, is_last=is_last, each=each)
         self._check_latest(latest)
         since = self._since
-        if since is not None and since.size > self.size:
-            raise Discrepancy(
-                f"records {self.size} to {since.size - 1} are missing at the end: "
-                f"the log had {since.size} records"
-            )
+        if since is not None and not self._since_passed:
+            since.check([*given, *self._keys])
+            if since.size > self.size:
+                raise Discrepancy(
+                    f"records {self.size} to {since.size - 1} are missing at the end: "
+                    f"the log had {since.size} records"
+                )
 
     def _latest(self) -> bytes | None:
         """Return what is in the file `checkpoint`: a copy of the last head, for convenience."""
@@ -295,7 +309,7 @@ class Log:
 
     def _segments(self) -> list[Segment]:
         try:
-            names = [path for path in self.folder.iterdir() if path.suffix == ".log"]
+            names = segment_files(self.folder)
         except OSError as error:
             raise ValueError(f"{self.folder} cannot be read: {error.strerror}") from None
         wrong = [path.name for path in names if not re.fullmatch(r"[0-9]{16}", path.stem)]
@@ -303,7 +317,7 @@ class Log:
             raise Discrepancy(f"{wrong[0]} is not a file of this log")
         if not names:
             raise ValueError(f"there are no receipts in {self.folder}")
-        return [Segment(path) for path in sorted(names)]
+        return [Segment(path) for path in names]
 
     def _check_segment(
         self,
@@ -418,7 +432,7 @@ class Log:
 
     def _pass(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> None:
         """Compare the tree with the heads that cover as many records as it has."""
-        root = b""
+        root, trusted = b"", self._keys
         for where, head in marks.pop(self.size, ()):
             root = root or root_of(self.subtrees)
             try:
@@ -435,10 +449,13 @@ class Log:
                 self._keys = [VerifierKey(self._new_key)]
                 self._key, self._new_key = self._new_key, ""
         since = self._since
-        if since is not None and since.size == self.size and root_of(self.subtrees) != since.root:
-            raise Discrepancy(
-                f"the first {self.size} records are not those of the head given with --since"
-            )
+        if since is not None and since.size == self.size and not self._since_passed:
+            self._since_passed = True
+            since.check([*trusted, *self._keys])
+            if root_of(self.subtrees) != since.root:
+                raise Discrepancy(
+                    f"the first {self.size} records are not those of the head given with --since"
+                )
 
     def _note_key(self, segment: Segment, record: bytes) -> None:
         """Note the key that a record names; it is trusted once the current key signs a head over it."""
@@ -597,7 +614,7 @@ def verify(
     if log.size > log.signed:
         line += f"; the last {log.size - log.signed} are not signed yet"
     if log.torn:
-        line += f"; {log.torn} bytes of a torn record follow: its writer was ended while writing"
+        line += f"; {log.torn} bytes of a torn record follow: its writer is writing, or was ended"
     return line
 
 

@@ -95,7 +95,8 @@ class Calls:
         self._times: list[Any] | None = None  # of calls that the observer is told of together
         self._recorder = recorder = core.recorder
         if recorder is not None:
-            end.watch_answers(recorder.committing if recorder.durable else recorder.watching)
+            watching = recorder.committing if recorder.durable else recorder.watching
+            end.watch_answers(lambda finish: watching(finish, self._largest))
 
     # Starting
 

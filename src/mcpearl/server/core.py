@@ -119,6 +119,7 @@ class ServerCore:
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was admitted before: no limits
         self.limited: Dispatch = self.dispatch  # without the observer's part in front of it
+        self.mounted: Dispatch = self.dispatch  # for calls that a server it is mounted in answers
         # Whether nothing reads results before they are sent, so that handlers may return encoded ones.
         self.takes_encoded = False
         self.at_once: Set[str] = frozenset()
@@ -220,6 +221,12 @@ class ServerCore:
         self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self.limited = self.redispatch if around is None else around(self.redispatch)
+        self.mounted = self.limited
+        if self.recorder is not None:
+            from mcpearl.server.recording import recorded, recorded_as_part
+
+            self.mounted = recorded_as_part(self, self.recorder, self.limited)
+            self.limited = recorded(self, self.recorder, self.limited)
         self._enter()
         for outer in self.enclosing:
             outer.entrance_changed()

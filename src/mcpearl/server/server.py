@@ -339,15 +339,11 @@ class Server(Operating, Running):
         self.core.use(dispatcher, self._middleware, self._around, takes_encoded=takes_encoded)
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
-        """Put limits around the dispatcher, and record calls."""
+        """Put limits around the dispatcher."""
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
             self.core.refusal = self._throttle.refusal
-        if self.core.recorder is not None:
-            from mcpearl.server.recording import recorded
-
-            dispatch = recorded(self.core, self.core.recorder, dispatch)
         return dispatch
 
     def share_limits(self) -> None:

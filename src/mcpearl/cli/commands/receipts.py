@@ -64,7 +64,7 @@ def verify(
 @click.argument("id")
 @click.argument("folder", type=_FOLDER, default="receipts")
 @click.option(
-    "--key", "keys", multiple=True, help="A key, or a file; by default key.pub of the log."
+    "--key", "keys", multiple=True, help="A key, or a file; by default the keys in the log."
 )
 @click.option("--output", type=_FOLDER, default=".", help="Where to write the proofs.")
 def prove(out: CommandOutput, id: str, folder: Path, keys: tuple[str, ...], output: Path) -> None:

@@ -228,7 +228,7 @@ class ServerPart:
 
         The server's observer has no part in it: only that of the outer server sees a call begin and end.
         """
-        return self._server.core.limited
+        return self._server.core.mounted
 
     @property
     def dispatcher(self) -> Dispatcher:

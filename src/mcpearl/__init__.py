@@ -3,13 +3,16 @@
 Names are imported on first use, so that a program loads only the side it needs.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from mcpearl._version import __version__
 from mcpearl.runtime import doors
 from mcpearl.runtime.loading import load
 
+TYPE_CHECKING = False  # `typing` is loaded with the first name, while no garbage is collected
 if TYPE_CHECKING:
+    from typing import Any
+
     from mcpearl.client.client import Client
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.lag import LoopLag
+from mcpearl.runtime.loading import Loading
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.composing import Composing
 from mcpearl.server.lifespan import LifespanTask
@@ -106,7 +107,8 @@ class Running(Composing):
         if self.isolation is not None:
             await self.isolation.start()  # before there is a thread
         if self._blocked_after is not None:
-            from mcpearl.server.blocking import BlockingWatch
+            with Loading():
+                from mcpearl.server.blocking import BlockingWatch
 
             watch = BlockingWatch(self._blocked_after, self.core.blocked)
             await self.parts.root.add(Child(WATCHDOG, watch, backoff=_RARE))

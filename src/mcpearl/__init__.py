@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
+    from mcpearl.server.asking import Elicited
     from mcpearl.server.composition.mount import Mount
     from mcpearl.server.composition.rewrite import Offered, Rewrite
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.dependencies import Depends
-    from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
         Audio,
@@ -105,7 +105,7 @@ _HOMES = {
     "ConsoleOptions": "server.serving.wires",
     "Context": "server.context",
     "Depends": "server.registry.dependencies",
-    "Elicited": "server.registry.forms",
+    "Elicited": "server.asking",
     "File": "server.registry.returns",
     "Files": "runtime.isolation.profile",
     "Gateway": "gateway.gateway",

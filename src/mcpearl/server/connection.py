@@ -45,7 +45,6 @@ from mcpearl.server.intake import Intake
 from mcpearl.server.large_calls import LARGE
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
-from mcpearl.server.session import Session
 from mcpearl.server.session_subscriptions import SessionSubscriptions
 from mcpearl.server.whole_outlet import WholeOutlet
 from mcpearl.transports.null import NullTransport
@@ -55,6 +54,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from mcpearl.server.listen_streams import ListenStreams
+    from mcpearl.server.session import Session
     from mcpearl.stores.sessions import Missed
 
 logger = logging.getLogger("mcpearl.server")
@@ -271,6 +271,8 @@ class ServerConnection(CallEnd):
         """Make the application's handle on the client. A client that initializes again is a new one."""
         self._end_session()
         if not isinstance(self.transport, NullTransport):
+            from mcpearl.server.session import Session  # a client is answered before it is ready
+
             assert self.end.caller is not None
             self.session = self.end.caller.session = Session(self, self._core)
             self._core.session_began(self.session)

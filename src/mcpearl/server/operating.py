@@ -10,17 +10,17 @@ from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.registry.registry import Registry
-from mcpearl.server.session import Session
 from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import HealthCheck, WebPages
 from mcpearl.telemetry.options import Telemetry, chosen
 
 if TYPE_CHECKING:
     from mcpearl.server.measuring import Measuring
+    from mcpearl.server.session import Session
     from mcpearl.server.solo_connection import SoloConnection
     from mcpearl.stores.tasks import TaskStore
 else:
-    Measuring = SoloConnection = TaskStore = Any
+    Measuring = Session = SoloConnection = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 

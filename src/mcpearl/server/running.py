@@ -163,7 +163,13 @@ def _load_rest() -> None:
     The first use of it may be a failure, and a server without a free file descriptor can load nothing.
     """
     try:
-        for module in ("failures", "registry.results", "listen_streams"):
+        for module in (
+            "failures",
+            "listen_streams",
+            "registry.forms",
+            "registry.results",
+            "session",
+        ):
             import_module(f"mcpearl.server.{module}")
     except (ImportError, OSError):
         logger.warning("cannot load modules that calls will need", exc_info=True)

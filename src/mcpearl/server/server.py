@@ -15,7 +15,6 @@ from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.loading import Loading
-from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.broadcast import Broadcast
 from mcpearl.server.connection import ServerConnection
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from mcpearl.receipts.receipts import Receipts
     from mcpearl.receipts.recorder import Recorder
     from mcpearl.runtime.isolation.profile import Isolate
+    from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import Meter, RateLimit
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.isolation.isolation import Isolation
@@ -65,7 +65,7 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         ServableWire
     ) = Any
-    Isolate = Isolation = RateLimit = Receipts = Recorder = SharedStore = StateStore = Any
+    Isolate = Isolation = Observer = RateLimit = Receipts = Recorder = SharedStore = StateStore = Any
     TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,7 +170,7 @@ class Server(Operating, Running):
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         max_held: int | None = None,
-        observer: Observer | Iterable[Observer] | None = None,
+        observer: "Observer | Iterable[Observer] | None" = None,
         telemetry: Telemetry | bool | None = None,
         log: Literal["text", "json"] = "text",
         rate: "RateLimit | None" = None,

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import ConnectionLost, InvalidResult, McpError, RequestTimeout
 from mcpearl.protocol.events import Answer, Call
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode
 
 if TYPE_CHECKING:
     from mcpearl.runtime.observers import Guarded, ObservedQuestion
     from mcpearl.runtime.timers import DeadlineTimer
+    from mcpearl.transports.transport import Transport
 
 
 class Questions:
@@ -26,7 +26,7 @@ class Questions:
         self,
         loop: asyncio.AbstractEventLoop,
         end: ServerEnd,
-        transport: Transport,
+        transport: "Transport",
         timeout: float,
         observer: "Guarded | None" = None,
     ) -> None:

@@ -32,6 +32,18 @@ _FLUSHING = 4.0  # seconds for what is left to be exported at the end
 _SETTLING = 1.0  # seconds until what no start needs is loaded
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
+# What calls and sessions need but a start does not.
+_REST = (
+    "runtime.names",
+    "runtime.timers",
+    "server.failures",
+    "server.listen_streams",
+    "server.registry.forms",
+    "server.registry.results",
+    "server.session",
+    "transports.null",
+)
+
 
 class Running(Composing):
     """The part of a `Server` that starts and stops what it holds."""
@@ -158,18 +170,12 @@ class Running(Composing):
 
 
 def _load_rest() -> None:
-    """Load what calls need but a start does not.
+    """Load what calls and sessions need but a start does not.
 
     The first use of it may be a failure, and a server without a free file descriptor can load nothing.
     """
     try:
-        for module in (
-            "failures",
-            "listen_streams",
-            "registry.forms",
-            "registry.results",
-            "session",
-        ):
-            import_module(f"mcpearl.server.{module}")
+        for module in _REST:
+            import_module(f"mcpearl.{module}")
     except (ImportError, OSError):
         logger.warning("cannot load modules that calls will need", exc_info=True)

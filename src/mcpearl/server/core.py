@@ -22,7 +22,7 @@ from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_ch
 from mcpearl.server.roster import Roster
 from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.types.base import Implementation
+from mcpearl.types.base import Implementation, decode
 from mcpearl.types.jsonrpc import ErrorObject
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ class _Failed(msgspec.Struct):
     error: ErrorObject
 
 
-_read_error = msgspec.json.Decoder(_Failed).decode
-
-
 def _guarded(observer: "Observer | Iterable[Observer]") -> "Guarded | None":
     from mcpearl.runtime.observers import guarded  # most servers have no observer
 
@@ -72,10 +69,10 @@ class _RefusedMessage:
     @property
     def code(self) -> int:
         """The code of the error."""
-        return _read_error(self._message).error.code
+        return decode(_Failed, self._message).error.code
 
     def __str__(self) -> str:
-        error = _read_error(self._message).error
+        error = decode(_Failed, self._message).error
         return f"{ascii(error.message[:512])[1:-1]} [{error.code}]"
 
 

@@ -26,7 +26,7 @@ INITIALIZE = (
 )
 
 # Modules of the package that a start may load. Lower it when one less is loaded.
-MOST = 126
+MOST = 119
 
 NOT_NEEDED = (
     "mcpearl.auth",
@@ -35,12 +35,16 @@ NOT_NEEDED = (
     "mcpearl.gateway",
     "mcpearl.host",
     "mcpearl.net.addresses",
+    "mcpearl.net.fairness",
     "mcpearl.net.systemd",
     "mcpearl.receipts",
     "mcpearl.runtime.bounded",
     "mcpearl.runtime.isolation",
+    "mcpearl.runtime.names",
+    "mcpearl.runtime.observer",
     "mcpearl.runtime.observers",
     "mcpearl.runtime.rate",
+    "mcpearl.runtime.timers",
     "mcpearl.schema.records",
     "mcpearl.schema.twins",
     "mcpearl.schema.whole_numbers",
@@ -49,12 +53,14 @@ NOT_NEEDED = (
     "mcpearl.server.failures",
     "mcpearl.server.listen_streams",
     "mcpearl.server.registry.dependencies",
+    "mcpearl.server.registry.forms",
     "mcpearl.server.registry.prompts",
     "mcpearl.server.registry.resources",
     "mcpearl.server.registry.results",
     "mcpearl.server.registry.returns",
     "mcpearl.server.serving.dump",
     "mcpearl.server.serving.wires",
+    "mcpearl.server.session",
     "mcpearl.server.solo_connection",
     "mcpearl.server.tasks",
     "mcpearl.stores.errors",
@@ -63,6 +69,7 @@ NOT_NEEDED = (
     "mcpearl.stores.state",
     "mcpearl.transports.http_server",
     "mcpearl.transports.mirrored_headers",
+    "mcpearl.transports.null",
     "mcpearl.types.completion",
     "mcpearl.types.content",
     "mcpearl.types.discover",

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from mcpearl.server.running import AFTER_START
+
 PROGRAM = """
 import atexit, sys
 from mcpearl import Server
@@ -122,6 +124,14 @@ def test_what_is_not_needed_exists() -> None:
     from importlib.util import find_spec
 
     assert [name for name in NOT_NEEDED if find_spec(name) is None] == []
+
+
+def test_what_is_loaded_after_a_start_exists_and_is_not_loaded_by_it(loaded: set[str]) -> None:
+    from importlib.util import find_spec
+
+    later = {f"mcpearl.{name}" for name in AFTER_START}
+    assert [name for name in sorted(later) if find_spec(name) is None] == []
+    assert later & loaded == set()
 
 
 def test_a_start_loads_no_more_modules_than_it_did(loaded: set[str]) -> None:

@@ -32,8 +32,7 @@ _FLUSHING = 4.0  # seconds for what is left to be exported at the end
 _SETTLING = 1.0  # seconds until what no start needs is loaded
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
-# What calls and sessions need but a start does not.
-_REST = (
+AFTER_START = (
     "runtime.names",
     "runtime.timers",
     "server.failures",
@@ -43,6 +42,7 @@ _REST = (
     "server.session",
     "transports.null",
 )
+"""Modules that calls and sessions need but a start does not."""
 
 
 class Running(Composing):
@@ -175,7 +175,7 @@ def _load_rest() -> None:
     The first use of it may be a failure, and a server without a free file descriptor can load nothing.
     """
     try:
-        for module in _REST:
+        for module in AFTER_START:
             import_module(f"mcpearl.{module}")
     except (ImportError, OSError):
         logger.warning("cannot load modules that calls will need", exc_info=True)

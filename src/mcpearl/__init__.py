@@ -3,13 +3,16 @@
 Names are imported on first use, so that a program loads only the side it needs.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from mcpearl._version import __version__
 from mcpearl.runtime import doors
 from mcpearl.runtime.loading import load
 
+TYPE_CHECKING = False  # `typing` is loaded with the first name, while no garbage is collected
 if TYPE_CHECKING:
+    from typing import Any
+
     from mcpearl.client.client import Client
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool
@@ -54,13 +57,13 @@ if TYPE_CHECKING:
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
+    from mcpearl.server.asking import Elicited
     from mcpearl.server.composition.mount import Mount
     from mcpearl.server.composition.rewrite import Offered, Rewrite
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.dependencies import Depends
-    from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
         Audio,
@@ -102,7 +105,7 @@ _HOMES = {
     "ConsoleOptions": "server.serving.wires",
     "Context": "server.context",
     "Depends": "server.registry.dependencies",
-    "Elicited": "server.registry.forms",
+    "Elicited": "server.asking",
     "File": "server.registry.returns",
     "Files": "runtime.isolation.profile",
     "Gateway": "gateway.gateway",

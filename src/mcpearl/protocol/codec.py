@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.nesting import MAX_DEPTH, SHALLOW, is_too_deep
+from mcpearl.types import base
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
 from mcpearl.types.methods import REQUESTS
@@ -46,9 +47,7 @@ class _Anything(Struct):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
-_decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_id = msgspec.json.Decoder(int | str).decode
-_decode_anything = msgspec.json.Decoder(_Anything).decode
 _skim = msgspec.json.Decoder(Raw).decode
 _encode = msgspec.json.Encoder().encode
 _METHODS = {method: _encode(method) for method in REQUESTS}
@@ -114,7 +113,7 @@ def check_json(message: bytes) -> None:
 def decode_error(raw: Raw | bytes) -> ErrorObject:
     """Decode the `error` member of an answer. A malformed one becomes a generic error."""
     try:
-        return _decode_error(raw)
+        return base.decode(ErrorObject, raw)
     except UNREADABLE:
         return ErrorObject(
             code=INVALID_REQUEST, message="the peer answered with a malformed error object"
@@ -246,7 +245,7 @@ def _refusal(message: bytes | Raw, code: int, reason: str) -> Malformed:
     """Return the error for JSON that is not a message. A broken answer is never answered."""
     try:
         _skim(message)
-        seen = _decode_anything(message)
+        seen = base.decode(_Anything, message)
     except msgspec.ValidationError:
         return Malformed(code, reason)
     except UNREADABLE as error:

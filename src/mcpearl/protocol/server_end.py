@@ -7,7 +7,6 @@ capability allow it.
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from mcpearl.protocol import codec, legacy, modern
@@ -42,6 +41,7 @@ from mcpearl.types.base import (
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
     Result,
+    decode,
     encode,
 )
 from mcpearl.types.jsonrpc import INVALID_REQUEST
@@ -274,13 +274,10 @@ class _OnlyMeta(Struct):
     meta: _VersionMeta | UnsetType = field(default=UNSET, name="_meta")
 
 
-_read_meta = msgspec.json.Decoder(_OnlyMeta).decode
-
-
 def _refuse_foreign(route: Route, params: Any) -> None:
     """Refuse a method that its version does not have, even if its params are not valid."""
     try:
-        meta = _read_meta(params).meta
+        meta = decode(_OnlyMeta, params).meta
     except codec.UNREADABLE:
         return
     if meta is not UNSET and isinstance(meta.version, str) and meta.version in VERSIONS:

@@ -14,9 +14,11 @@ by one; each kind of holder says what it leaves out, and a connection's flat cha
 import os
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from mcpearl.runtime.observer import Reached
+if TYPE_CHECKING:
+    from mcpearl.runtime.observer import Reached
 
 MIB = 1024 * 1024
 CHUNK = 4096  # bytes; holdings are counted in multiples of it
@@ -154,7 +156,7 @@ class Budget:
         reached: Notified of each refusal: the name of the setting, and the reason.
     """
 
-    def __init__(self, total: int | None = None, reached: Reached | None = None) -> None:
+    def __init__(self, total: int | None = None, reached: "Reached | None" = None) -> None:
         self.total = default_budget() if total is None else total
         self.is_default = total is None
         self._reached = reached

@@ -4,10 +4,14 @@ A layer names the door, and states in a protocol of its own what it expects behi
 which is above all layers, says what is there; it is loaded when the door is first used.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
 from mcpearl.runtime.loading import load
+
+TYPE_CHECKING = False  # every program loads this: `typing` is left to those that need it
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 _behind: dict[str, str] = {}
 

@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcpearl.runtime.observer import Bound, Reached
+if TYPE_CHECKING:
+    from mcpearl.runtime.observer import Bound, Reached
 
 _SHARE = 3  # a key may have this many threads for each that is left to the others
 _Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any], Hashable]
@@ -182,7 +183,7 @@ class ThreadPool:
             self._jobs.put(None)
 
 
-def _unobserved(bound: Bound, detail: str) -> None:
+def _unobserved(bound: "Bound", detail: str) -> None:
     pass
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import msgspec
 
@@ -17,7 +17,6 @@ from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.server.peer import Peer
-from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import Result
 
 if TYPE_CHECKING:
@@ -29,6 +28,29 @@ else:
     InputRounds = ServerCore = TaskQuestions = Any
 
 T = TypeVar("T")
+
+
+class Elicited(Generic[T]):
+    """The user's reaction to a form.
+
+    Args:
+        action: What the user did: `accept`, `decline` or `cancel`.
+        data: What they filled in, as the form's type; None unless they accepted.
+    """
+
+    __slots__ = ("action", "data")
+
+    def __init__(self, action: Literal["accept", "decline", "cancel"], data: T) -> None:
+        self.action = action
+        self.data = data
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the user accepted the form."""
+        return self.action == "accept"
+
+    def __repr__(self) -> str:
+        return f"Elicited(action={self.action!r}, data={self.data!r})"
 
 
 class Asking:
@@ -87,6 +109,8 @@ class Asking:
                 raise TypeError("`response_type` is another name of `schema`; give one of them")
             schema = response_type
         require(self._call.caller.capabilities, "elicitation.form")
+        from mcpearl.server.registry.forms import Form  # most handlers ask nothing
+
         form = Form(schema)
         params = types.ElicitRequestParams(
             message=message, mode="form", requested_schema=form.requested_schema

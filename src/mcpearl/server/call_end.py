@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.server.calls import Calls
 from mcpearl.server.core import ServerCore
-from mcpearl.server.session import Session
 from mcpearl.types.base import Result
+
+if TYPE_CHECKING:
+    from mcpearl.server.session import Session
 
 TURN = 0.001  # seconds a handler may keep sending; what it sends meanwhile leaves together
 

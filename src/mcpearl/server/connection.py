@@ -45,17 +45,16 @@ from mcpearl.server.intake import Intake
 from mcpearl.server.large_calls import LARGE
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
-from mcpearl.server.session import Session
 from mcpearl.server.session_subscriptions import SessionSubscriptions
 from mcpearl.server.whole_outlet import WholeOutlet
-from mcpearl.transports.null import NullTransport
-from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from mcpearl.server.listen_streams import ListenStreams
+    from mcpearl.server.session import Session
     from mcpearl.stores.sessions import Missed
+    from mcpearl.transports.transport import Transport
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -269,6 +268,10 @@ class ServerConnection(CallEnd):
 
     def _begin_session(self) -> None:
         """Make the application's handle on the client. A client that initializes again is a new one."""
+        # Loaded here: a client has been answered before it is ready.
+        from mcpearl.server.session import Session
+        from mcpearl.transports.null import NullTransport
+
         self._end_session()
         if not isinstance(self.transport, NullTransport):
             assert self.end.caller is not None

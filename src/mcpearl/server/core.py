@@ -17,14 +17,12 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import AnsweredMessage, Bound, Counters, Observer
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
-from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.types.base import Implementation
+from mcpearl.types.base import Implementation, decode
 from mcpearl.types.jsonrpc import ErrorObject
 
 if TYPE_CHECKING:
@@ -32,8 +30,10 @@ if TYPE_CHECKING:
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.receipts.recorder import Recorder
+    from mcpearl.runtime.observer import Bound, Counters, Observer
     from mcpearl.runtime.observers import Guarded
     from mcpearl.server.composition.part import Enclosing
+    from mcpearl.server.session import Session
     from mcpearl.server.tasks.feed import TaskFeed
     from mcpearl.stores.shared import SharedStore
     from mcpearl.stores.state import StateStore
@@ -47,10 +47,7 @@ class _Failed(msgspec.Struct):
     error: ErrorObject
 
 
-_read_error = msgspec.json.Decoder(_Failed).decode
-
-
-def _guarded(observer: Observer | Iterable[Observer]) -> "Guarded | None":
+def _guarded(observer: "Observer | Iterable[Observer]") -> "Guarded | None":
     from mcpearl.runtime.observers import guarded  # most servers have no observer
 
     return guarded(observer)
@@ -72,10 +69,10 @@ class _RefusedMessage:
     @property
     def code(self) -> int:
         """The code of the error."""
-        return _read_error(self._message).error.code
+        return decode(_Failed, self._message).error.code
 
     def __str__(self) -> str:
-        error = _read_error(self._message).error
+        error = decode(_Failed, self._message).error
         return f"{ascii(error.message[:512])[1:-1]} [{error.code}]"
 
 
@@ -113,7 +110,7 @@ class ServerCore:
         state_keys: list[bytes] | None,
         state_ttl: float,
         max_held: int | None,
-        observer: Observer | Iterable[Observer] | None,
+        observer: "Observer | Iterable[Observer] | None",
     ) -> None:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
@@ -180,7 +177,7 @@ class ServerCore:
         block, self._blocks = self._blocks, (self._blocks + 1) % REQUEST_BLOCKS
         return self._first_request + block * REQUEST_BLOCK
 
-    def observe(self, observer: Observer) -> None:
+    def observe(self, observer: "Observer") -> None:
         """Notify another observer of the connections that are made from now on."""
         from mcpearl.runtime.observers import both
 
@@ -190,7 +187,7 @@ class ServerCore:
         self._enter()
         added.started(self.counters)
 
-    def add_counters(self, source: Counters) -> Callable[[], None]:
+    def add_counters(self, source: "Counters") -> Callable[[], None]:
         """Include the counters of a part of the server in `counters`; return a function that ends this.
 
         Numbers of the same name are added up.
@@ -273,7 +270,7 @@ class ServerCore:
             )
         return self._sealer
 
-    def session_began(self, session: Session) -> None:
+    def session_began(self, session: "Session") -> None:
         """Tell the application that a legacy client is ready."""
         self._lives.note("session begun: %a", session)
         if session.id is not None:
@@ -281,7 +278,7 @@ class ServerCore:
         if self.attendants.on_session:
             self.attendants.attend(session)
 
-    def session_ended(self, session: Session) -> None:
+    def session_ended(self, session: "Session") -> None:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
         if session.id is not None:
@@ -312,6 +309,8 @@ class ServerCore:
         if kind and self.recorder is not None:
             self.recorder.answered_itself(kind, message, medium)
         if self.observer is not None:
+            from mcpearl.runtime.observer import AnsweredMessage  # loaded with the observer
+
             code = None if refusal is None else refusal.code
             id, params = _asked(event.request)
             size = len(message)
@@ -323,7 +322,7 @@ class ServerCore:
         if self.observer is not None:
             self.observer.loop_blocked(what, seconds)
 
-    def refused(self, bound: Bound, reason: str) -> None:
+    def refused(self, bound: "Bound", reason: str) -> None:
         """Log that a call is refused because a limit was reached, and tell the observer of it.
 
         Args:
@@ -333,7 +332,7 @@ class ServerCore:
         self._refusals.note("refused a call (%s): %s", bound, reason)
         self.bounded(bound, reason)
 
-    def bounded(self, bound: Bound, detail: str) -> None:
+    def bounded(self, bound: "Bound", detail: str) -> None:
         """Tell the observers of this server, and of those it is mounted in, that a limit was reached."""
         if self.observer is not None:
             self.observer.bound_reached(bound, detail)

@@ -7,12 +7,15 @@ to the client's account, in steps that double. Calls for which there is no room 
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime.budget import Account
 from mcpearl.server.large_calls import LargeCalls
-from mcpearl.transports.transport import Transport
+
+if TYPE_CHECKING:
+    from mcpearl.transports.transport import Transport
 
 FREE = 4
 """Calls of a connection that are not charged."""
@@ -58,7 +61,7 @@ class Intake:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        transport: Transport,
+        transport: "Transport",
         end: ServerEnd,
         limit: int,
         idle: Callable[[], int],

@@ -4,23 +4,23 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from mcpearl.runtime.child import Restart
-from mcpearl.runtime.names import Names
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.registry.registry import Registry
-from mcpearl.server.session import Session
 from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import HealthCheck, WebPages
 from mcpearl.telemetry.options import Telemetry, chosen
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.names import Names
     from mcpearl.server.measuring import Measuring
+    from mcpearl.server.session import Session
     from mcpearl.server.solo_connection import SoloConnection
     from mcpearl.stores.tasks import TaskStore
 else:
-    Measuring = SoloConnection = TaskStore = Any
+    Measuring = Names = Session = SoloConnection = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,7 +73,7 @@ class Operating:
         return self._pool
 
     @property
-    def names(self) -> Names:
+    def names(self) -> "Names":
         """What is found by name, until the task or connection that holds it ends.
 
         Sessions, tasks, upstreams and workers are found there as well, as in `("session", id)`.

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import ConnectionLost, InvalidResult, McpError, RequestTimeout
 from mcpearl.protocol.events import Answer, Call
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.runtime.timers import DeadlineTimer
-from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode
 
 if TYPE_CHECKING:
     from mcpearl.runtime.observers import Guarded, ObservedQuestion
+    from mcpearl.runtime.timers import DeadlineTimer
+    from mcpearl.transports.transport import Transport
 
 
 class Questions:
@@ -26,7 +26,7 @@ class Questions:
         self,
         loop: asyncio.AbstractEventLoop,
         end: ServerEnd,
-        transport: Transport,
+        transport: "Transport",
         timeout: float,
         observer: "Guarded | None" = None,
     ) -> None:
@@ -103,8 +103,10 @@ class Questions:
         self._transport.send(message)
         return True
 
-    def _timed(self) -> DeadlineTimer:
+    def _timed(self) -> "DeadlineTimer":
         if self._timer is None:
+            from mcpearl.runtime.timers import DeadlineTimer
+
             self._timer = DeadlineTimer(self._loop, self._expire)
         return self._timer
 
@@ -118,7 +120,8 @@ class Questions:
 
     def close(self) -> None:
         """Fail everything that waits: the client is gone."""
-        self._timed().cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for entry in self._end.pending.clear():
             if not entry.waiter.done():
                 entry.waiter.set_exception(

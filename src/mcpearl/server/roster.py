@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from mcpearl.runtime.names import Names
-
 if TYPE_CHECKING:
+    from mcpearl.runtime.names import Names
     from mcpearl.runtime.observers import Guarded
     from mcpearl.server.connection import ServerConnection
     from mcpearl.server.session import Session
@@ -64,16 +63,14 @@ class Sessions:
 class Roster:
     """Connections enter when they are made and leave when they are lost."""
 
-    __slots__ = ("_connections", "_unwinding", "names", "observer", "sessions")
+    __slots__ = ("_connections", "_names", "_unwinding", "observer", "sessions")
 
     def __init__(self, observer: "Guarded | None" = None) -> None:
         self.observer = observer
         self._connections: set[ServerConnection | SoloConnection] = set()
         self._unwinding: set[asyncio.Task[None]] = set()
-        self.names = Names()
-        """What is found by name while its connection, or the task that holds it, exists."""
+        self._names: Names | None = None
         self.sessions = Sessions(self)
-        self.names.serve("session", self.sessions)
 
     def __iter__(self) -> "Iterator[ServerConnection | SoloConnection]":
         return iter(tuple(self._connections))
@@ -85,6 +82,16 @@ class Roster:
     def unwinding(self) -> int:
         """How many handlers were cancelled and have not ended yet."""
         return len(self._unwinding)
+
+    @property
+    def names(self) -> "Names":
+        """What is found by name while its connection, or the task that holds it, exists."""
+        if self._names is None:
+            from mcpearl.runtime.names import Names  # the first session needs it, not the start
+
+            self._names = Names()
+            self._names.serve("session", self.sessions)
+        return self._names
 
     def enter(self, connection: "ServerConnection | SoloConnection") -> None:
         """Add a connection."""
@@ -98,7 +105,8 @@ class Roster:
         """Remove a connection that is lost."""
         if connection in self._connections:
             self._connections.discard(connection)
-            self.names.let_go(connection)
+            if self._names is not None:
+                self._names.let_go(connection)
             if self.observer is not None:
                 self.observer.connection_ended(connection, reason)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.lag import LoopLag
+from mcpearl.runtime.loading import Loading
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.composing import Composing
 from mcpearl.server.lifespan import LifespanTask
@@ -29,11 +30,21 @@ logger = logging.getLogger("mcpearl.server")
 
 _FLUSHING = 4.0  # seconds for what is left to be exported at the end
 _SETTLING = 1.0  # seconds until what no start needs is loaded
-_LATER = (
-    *("server.failures", "server.registry.results", "server.listen_streams"),
-    *("schema.wording", "schema.whole_numbers"),
-)
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
+
+AFTER_START = (
+    "runtime.names",
+    "runtime.timers",
+    "schema.whole_numbers",
+    "schema.wording",
+    "server.failures",
+    "server.listen_streams",
+    "server.registry.forms",
+    "server.registry.results",
+    "server.session",
+    "transports.null",
+)
+"""Modules that calls and sessions need but a start does not."""
 
 
 class Running(Composing):
@@ -110,7 +121,8 @@ class Running(Composing):
         if self.isolation is not None:
             await self.isolation.start()  # before there is a thread
         if self._blocked_after is not None:
-            from mcpearl.server.blocking import BlockingWatch
+            with Loading():
+                from mcpearl.server.blocking import BlockingWatch
 
             watch = BlockingWatch(self._blocked_after, self.core.blocked)
             await self.parts.root.add(Child(WATCHDOG, watch, backoff=_RARE))
@@ -160,12 +172,12 @@ class Running(Composing):
 
 
 def _load_rest() -> None:
-    """Load what calls need but a start does not.
+    """Load what calls and sessions need but a start does not.
 
     The first use of it may be a failure, and a server without a free file descriptor can load nothing.
     """
     try:
-        for module in _LATER:
+        for module in AFTER_START:
             import_module(f"mcpearl.{module}")
     except (ImportError, OSError):
         logger.warning("cannot load modules that calls will need", exc_info=True)

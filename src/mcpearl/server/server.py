@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
@@ -15,7 +14,6 @@ from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.loading import Loading
-from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.broadcast import Broadcast
 from mcpearl.server.connection import ServerConnection
@@ -40,15 +38,16 @@ from mcpearl.server.web import WebPages
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Icon, Implementation
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.net.fairness import Fairness
     from mcpearl.receipts.receipts import Receipts
     from mcpearl.receipts.recorder import Recorder
     from mcpearl.runtime.isolation.profile import Isolate
+    from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import Meter, RateLimit
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.isolation.isolation import Isolation
@@ -60,13 +59,16 @@ if TYPE_CHECKING:
     from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
+    from mcpearl.transports.transport import Transport
 else:
     # These take longer to load than most servers take to start.
-    Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
-        ServableWire
-    ) = Any
-    Isolate = Isolation = RateLimit = Receipts = Recorder = SharedStore = StateStore = Any
-    TaskOption = TaskStore = Any
+    Auth = Endpoint = Fairness = Measuring = Meter = Principal = ServerExtension = Shedding = (
+        Throttle
+    ) = ServableWire = Any
+    Isolate = Isolation = Observer = RateLimit = Receipts = Recorder = SharedStore = StateStore = (
+        Any
+    )
+    TaskOption = TaskStore = Transport = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -170,7 +172,7 @@ class Server(Operating, Running):
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         max_held: int | None = None,
-        observer: Observer | Iterable[Observer] | None = None,
+        observer: "Observer | Iterable[Observer] | None" = None,
         telemetry: Telemetry | bool | None = None,
         log: Literal["text", "json"] = "text",
         rate: "RateLimit | None" = None,
@@ -194,7 +196,6 @@ class Server(Operating, Running):
         self.auth = auth
         store = _opened(environment.store() if store is None else store, name)
         self.shared, self.task_store = _parted(store)
-        self.turns = Fairness()  # between clients on sockets
         # To other processes of this server; set before it runs.
         self.bus: Bus = MemoryBus() if self.shared is None else self.shared.bus
         self._pool = ThreadPool(threads, refusal=LimitReached)
@@ -261,6 +262,13 @@ class Server(Operating, Running):
         self._coalescers = {
             kind: Coalescer(partial(self._broadcast.list_changed, kind)) for kind in LIST_CHANGED
         }
+
+    @cached_property
+    def turns(self) -> "Fairness":
+        """What keeps order between clients on sockets."""
+        from mcpearl.net.fairness import Fairness
+
+        return Fairness()
 
     def _make_throttle(
         self, rate: "RateLimit | None", shedding: "Shedding | None"
@@ -365,7 +373,7 @@ class Server(Operating, Running):
     # Serving
 
     async def connect(
-        self, transport: Transport, principal: "Principal | None" = None
+        self, transport: "Transport", principal: "Principal | None" = None
     ) -> ServerConnection:
         """Serve one client on a transport. The server must be `running`.
 

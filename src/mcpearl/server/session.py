@@ -16,8 +16,8 @@ from mcpearl import types
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.events import Call, Caller
+from mcpearl.server.asking import Elicited
 from mcpearl.server.context import Context
-from mcpearl.server.registry.forms import Elicited
 from mcpearl.types.base import Implementation, RequestParams, Result
 from mcpearl.types.capabilities import ClientCapabilities
 

@@ -13,11 +13,11 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.events import Outlet
 from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.server.subscriptions import Subscriber
-from mcpearl.transports.transport import Announcing, Transport
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
     from mcpearl.stores.sessions import Missed
+    from mcpearl.transports.transport import Transport
 
 
 class SessionSubscriptions:
@@ -49,6 +49,10 @@ class SessionSubscriptions:
 
     def _own(self) -> Subscriber:
         if self._subscriber is None:
+            from mcpearl.transports.transport import (
+                Announcing,  # not needed before a client is ready
+            )
+
             announce = None
             if isinstance(self._transport, Announcing):
                 announce = self._transport.announce

@@ -1,10 +1,12 @@
 """The outlet of a connection that carries all messages of a client, answers among them."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from mcpearl.runtime import clock
-from mcpearl.transports.null import NullTransport
-from mcpearl.transports.transport import Transport
+
+if TYPE_CHECKING:
+    from mcpearl.transports.transport import Transport
 
 
 class WholeOutlet:
@@ -18,7 +20,7 @@ class WholeOutlet:
     send: Callable[..., None]
     finish: Callable[..., None]
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: "Transport") -> None:
         self.send = self.finish = transport.send
         self._transport = transport
         self._session_id: str | None = None
@@ -45,8 +47,11 @@ class WholeOutlet:
     @property
     def session_id(self) -> str | None:
         """The id of the session; on wires whose connection is the session, a random one."""
-        if self._session_id is None and not isinstance(self._transport, NullTransport):
-            self._session_id = self._transport.session_id or clock.token(24)
+        if self._session_id is None:
+            from mcpearl.transports.null import NullTransport  # a start needs no id
+
+            if not isinstance(self._transport, NullTransport):
+                self._session_id = self._transport.session_id or clock.token(24)
         return self._session_id
 
     async def drained(self) -> None:

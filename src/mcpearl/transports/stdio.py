@@ -11,11 +11,13 @@ import socket
 import stat
 import sys
 import threading
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.stream import StreamProtocol
-from mcpearl.transports.transport import Receiver
+
+if TYPE_CHECKING:
+    from mcpearl.transports.transport import Receiver
 
 _READ_SIZE = 256 * 1024
 
@@ -31,7 +33,7 @@ class StdioTransport(StreamProtocol):
         self._writer: asyncio.WriteTransport | None = None
         self._saved: tuple[_Saved, _Saved] | None = None  # the original descriptors 0 and 1
 
-    async def open(self, receiver: Receiver) -> None:
+    async def open(self, receiver: "Receiver") -> None:
         """Take the standard streams over and begin to read."""
         loop = asyncio.get_running_loop()
         self.receiver = receiver

@@ -15,11 +15,11 @@ from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
-from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 
 if TYPE_CHECKING:
     from mcpearl.net.addresses import Address
     from mcpearl.net.http_server.request import RequestInfo
+    from mcpearl.transports.transport import Outgoing, Receiver
 
 _PATIENCE = 2.0  # seconds a closing stream waits for a peer that reads nothing
 
@@ -64,7 +64,7 @@ class Outbox:
         self._patience = patience
         self._mark = self.written + UNCOUNTED
 
-    def put(self, message: bytes, about: Outgoing | None = None) -> None:
+    def put(self, message: bytes, about: "Outgoing | None" = None) -> None:
         """Take one message; a peer that leaves too much unread is dropped."""
         if self._closed:
             return
@@ -288,6 +288,8 @@ class StreamProtocol(asyncio.Protocol):
         if self._unfinished is not None:
             self._unfinished.release()
         unsent = self.outbox.close()
+        from mcpearl.transports.transport import ClientReceiver  # no start needs it
+
         if isinstance(self.receiver, ClientReceiver):
             self.receiver.unsent(unsent)
         self.receiver.lost(reason)

@@ -8,7 +8,6 @@ which member exists in which version.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from types import MemberDescriptorType
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
@@ -42,12 +41,12 @@ class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         # Attributes of the class; a `__getattr__` would make reading every member slower.
-        for name, member in list(vars(cls).items()):
-            if isinstance(member, MemberDescriptorType):
-                if name == "meta":
-                    setattr(cls, "_meta", member)  # noqa: B010 - the name is not this class's own
-                elif "_" in name:
-                    setattr(cls, _camel(name), member)
+        own = vars(cls)
+        for name in own["__slots__"]:
+            if name == "meta":
+                setattr(cls, "_meta", own[name])  # noqa: B010 - the name is not this class's own
+            elif "_" in name:
+                setattr(cls, _camel(name), own[name])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object as dicts and lists, with the specification's names."""

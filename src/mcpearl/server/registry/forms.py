@@ -8,40 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
 from mcpearl import types
 from mcpearl.protocol.errors import McpError
+from mcpearl.server.asking import Elicited
 from mcpearl.types.base import Wire
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
-T = TypeVar("T")
 _ONLY = "value"  # the field of a form with a single question
-
-
-class Elicited(Generic[T]):
-    """The user's reaction to a form.
-
-    Args:
-        action: What the user did: `accept`, `decline` or `cancel`.
-        data: What they filled in, as the form's type; None unless they accepted.
-    """
-
-    __slots__ = ("action", "data")
-
-    def __init__(self, action: Literal["accept", "decline", "cancel"], data: T) -> None:
-        self.action = action
-        self.data = data
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the user accepted the form."""
-        return self.action == "accept"
-
-    def __repr__(self) -> str:
-        return f"Elicited(action={self.action!r}, data={self.data!r})"
 
 
 class Form:

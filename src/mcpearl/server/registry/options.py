@@ -36,8 +36,8 @@ class ToolOptions(PromptOptions, total=False):
     rate: RateLimit | None
     concurrency: int | None
     queue: int
-    task: "TaskOption"
-    isolate: "bool | Isolate"
+    task: TaskOption
+    isolate: bool | Isolate
 
 
 class TemplateOptions(PromptOptions, total=False):

@@ -27,17 +27,17 @@ class AsgiOptions(TypedDict, total=False):
     idle_timeout: float
     initialize_timeout: float
     max_history: int
-    session_store: "SessionStore | None"
-    event_store: "EventStore | None"
+    session_store: SessionStore | None
+    event_store: EventStore | None
     max_requests: int
     max_streams: int
     body_timeout: float
     keep_alive: float
     stall_timeout: float
-    access_log: "bool | str | PathLike[str]"
+    access_log: bool | str | PathLike[str]
     health: str | None
     metrics: str | None
-    auth: "Auth | None"
+    auth: Auth | None
     websocket: str | None
     max_websockets: int
 
@@ -55,20 +55,20 @@ class WireOptions(TypedDict, total=False):
     key: str | PathLike[str] | None
     client_ca: str | PathLike[str] | None
     reuse_port: bool
-    auth: "Auth | None"
+    auth: Auth | None
     allowed_hosts: Collection[str] | None
     allowed_origins: Collection[str] | None
     max_connections: int
     idle_timeout: float | None
     stall_timeout: float
     # Of HTTP
-    access_log: "bool | str | PathLike[str]"
+    access_log: bool | str | PathLike[str]
     drain_delay: float
     health: str | None
     metrics: str | None
     workers: int
     server: Literal["mcpearl", "granian"]
-    console: "bool | ConsoleOptions"
+    console: bool | ConsoleOptions
     websocket: str | None
     max_websockets: int
     stateless: bool
@@ -76,8 +76,8 @@ class WireOptions(TypedDict, total=False):
     max_sessions: int
     initialize_timeout: float
     max_history: int
-    session_store: "SessionStore | None"
-    event_store: "EventStore | None"
+    session_store: SessionStore | None
+    event_store: EventStore | None
     max_requests: int
     max_streams: int
     body_timeout: float

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.arguments import Unusable
+from mcpearl.runtime.loading import Loading
 from mcpearl.runtime.supervisor_errors import StartFailed
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
@@ -112,7 +113,8 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop
+        with Loading():
+            import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

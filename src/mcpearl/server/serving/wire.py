@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
+from mcpearl.runtime.loading import Loading
 from mcpearl.runtime.tree import Node
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ class _StdioListener:
 
     async def start(self) -> None:
         self._by_hand = sys.stdin is not None and sys.stdin.isatty()
-        from mcpearl.transports.stdio import StdioTransport
+        with Loading():
+            from mcpearl.transports.stdio import StdioTransport
 
         self._transport = StdioTransport(self._server.core.limits)
         self._connection = await self._server.connect(self._transport)

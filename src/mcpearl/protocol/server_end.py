@@ -252,6 +252,8 @@ class SoloEnd(ServerEnd):
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of this principal."""
         self.reception.principal = principal
+        if type(message) is Envelope:
+            return self.receive_one(message)
         return self.receive(message)
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:

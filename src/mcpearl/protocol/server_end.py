@@ -119,11 +119,12 @@ class ServerEnd(End):
             if route is None:
                 raise unknown_method(method)
         raw = b"{}" if envelope.params is UNSET else envelope.params
+        read = route.read  # calling a local name is faster than calling a slot
         try:
-            params = route.decode(raw)
-        except McpError:
+            params = read(raw)
+        except codec.UNREADABLE as error:
             _refuse_foreign(route, raw)
-            raise
+            raise route.refusal(error) from None
         meta = params.meta
         caller = self._who(method, meta)
         if caller is None:

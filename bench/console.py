@@ -37,14 +37,15 @@ def run(results: Results, *, quick: bool) -> None:
     for number in range(1, rounds + 1):
         say(f"console: round {number} of {rounds}")
         with results.noting("a server with a console"):
-            found, grown = watched(3 if quick else 15)
-            results.add_round("console_idle", MCPEARL.name, found["idle"])
-            results.add_round("console_watched", MCPEARL.name, found["watched"])
+            found, taken, grown = watched(3 if quick else 15)
+            results.add_round("console_idle", MCPEARL.name, found["idle"], taken)
+            results.add_round("console_watched", MCPEARL.name, found["watched"], taken)
             results.add_round("console_memory", MCPEARL.name, grown)
 
 
-def watched(turns: int) -> tuple[dict[str, float], float]:
-    """Calls with a console in percent of those without, and by how many MB memory grew under a page."""
+def watched(turns: int) -> tuple[dict[str, float], float, float]:
+    """Calls with a console in percent of those without, what the host took of them, and by how many MB
+    memory grew under a page."""
     with ExitStack() as stack:
         servers = {
             "off": stack.enter_context(serving(SERVER, "off")),
@@ -59,10 +60,10 @@ def watched(turns: int) -> tuple[dict[str, float], float]:
             kind: partial(per_processor_second, each.process.pid, partial(_load, each.port))
             for kind, each in servers.items()
         }
-        found = shares("off", measures, turns)
+        found, taken = shares("console", "off", measures, turns)
         if not seen["pulse"] or not seen["calls"]:
             raise NoAnswer(f"the page was told nothing: {seen}")
-        return found, (servers["watched"].rss - before) / 1e6
+        return found, taken, (servers["watched"].rss - before) / 1e6
 
 
 def _load(port: int) -> float:

@@ -9,8 +9,10 @@ import json
 import math
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from statistics import mean
 
 from bench import http_messages as messages
 from bench import wrk
@@ -34,6 +36,7 @@ from bench.peers import (
 )
 from bench.progress import say
 from bench.results import Results, WrongAnswer
+from bench.steal import host
 
 PATIENCE_SECONDS = 180
 SLOWEST = 60  # seconds that a slow server is measured for
@@ -86,6 +89,7 @@ def _is_initialized(number: int, kind: str, body: bytes) -> None:
 
 _FLOOR: dict[Peer, list[Options]] = {FLOOR: [()]}
 _FLOORS: dict[Peer, list[Options]] = {FLOOR: [()], ECHO: [()]}
+_CLOSE = (MCPEARL, FLOOR, ECHO)
 _ANY_WAY = {peer: SESSIONS[peer] + STATELESS.get(peer, []) for peer in PEERS}
 _MODERN = {peer: SESSIONS[peer] or [()] for peer in PEERS if peer is not TS_V1}
 MODERN_CALLS = Case(
@@ -163,16 +167,49 @@ def measure_case(
         with results.noting(f"http, {peer.title}", ours=peer is MCPEARL):
             chosen[peer] = fastest(case, peer, ways) if tries_ways else ways[0]
     for number in range(1, rounds + 1):
-        for peer in in_turn(chosen, number):
-            name = " ".join([peer.title, *chosen[peer]])
+        for group in together(in_turn(chosen, number)):
+            name = " and ".join(" ".join([peer.title, *chosen[peer]]) for peer in group)
             say(f"http: {case.title}, {name}, round {number} of {rounds}")
-            with results.noting(f"http, {peer.title}", ours=peer is MCPEARL):
-                figure = (
-                    echoes_per_second(case, seconds)
-                    if peer is ECHO
-                    else calls_per_second(case, http_command(peer), chosen[peer], seconds)
-                )
-                results.add_round(case.metric, peer.name, figure)
+            with results.noting(f"http, {name}", ours=MCPEARL in group):
+                ways = {peer: chosen[peer] for peer in group}
+                figures, taken = rates(case, ways, seconds)
+                for peer, figure in figures.items():
+                    results.add_round(case.metric, peer.name, figure, taken)
+
+
+def together(peers: list[Peer]) -> list[list[Peer]]:
+    """Peers that are measured at the same time: mcpearl and its floors, which differ by little."""
+    groups: list[list[Peer]] = []
+    for peer in peers:
+        if groups and peer in _CLOSE and groups[-1][0] in _CLOSE:
+            groups[-1].append(peer)
+        else:
+            groups.append([peer])
+    return groups
+
+
+def rates(case: Case, ways: dict[Peer, Options], seconds: int) -> tuple[dict[Peer, float], float]:
+    """The rates of servers that run at the same time, in turns of a second, and what the host took."""
+    with ExitStack() as stack:
+        loads = {
+            peer: stack.enter_context(
+                loading(case, http_command(peer), options, answers=peer is not ECHO)
+            )
+            for peer, options in ways.items()
+        }
+
+        def turns() -> dict[Peer, float]:
+            if len(loads) == 1:
+                return {peer: load(seconds) for peer, load in loads.items()}
+            found: dict[Peer, list[float]] = {peer: [] for peer in loads}
+            order = list(loads)
+            for _ in range(seconds):
+                for peer in order:
+                    found[peer].append(loads[peer](1))
+                order.reverse()
+            return {peer: mean(each) for peer, each in found.items()}
+
+        return host.undisturbed(f"http: {case.title}", turns)
 
 
 def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
@@ -195,31 +232,47 @@ def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
 
 
 def calls_per_second(case: Case, command: list[str], options: Options, seconds: int) -> float:
-    """One run: a new server, every request once with its answer checked, then wrk.
+    """One run: a new server, every request once with its answer checked, then wrk."""
+    with loading(case, command, options) as load:
+        return load(seconds)
 
-    A server so slow that its connections would not all be answered in that time gets more.
+
+@contextmanager
+def loading(
+    case: Case, command: list[str], options: Options, *, answers: bool = True
+) -> Iterator[Callable[[int], float]]:
+    """Run a server, tried and warmed up; yield what loads it for some seconds and returns its rate.
+
+    A server so slow that its connections would not all be answered in that time gets more. One that
+    returns its requests has no `answers` to check.
     """
     with serving(command, *options) as server, Probe(server.port) as probe:
-        session = begin(probe) if case.in_session else None
+        session = begin(probe) if case.in_session and answers else None
         requests = [case.request(session, number) for number in TURNS]
-        sizes = []
+        sizes, lasted = [], 0.0
         for number, request in zip(TURNS, requests, strict=True):
             began = time.perf_counter()
             response = probe.ask(request)
             lasted = time.perf_counter() - began
-            case.check(number, response.kind, response.body)
+            if answers:
+                case.check(number, response.kind, response.body)
             sizes.append(response.size)
+        expected = sum(sizes) / len(sizes)
         needed = min(math.ceil(2 * wrk.CONNECTIONS * lasted), SLOWEST)
+
+        def load(seconds: int) -> float:
+            count = _load(server.port, requests, max(seconds, needed))
+            # When wrk stops, each connection has received a part of one answer.
+            allowed = TOLERANCE + wrk.CONNECTIONS / count.requests
+            if abs(count.mean_bytes / expected - 1) > allowed:
+                raise WrongAnswer(
+                    f"the answers have {count.mean_bytes:.0f} bytes on average; right ones have "
+                    f"{expected:.0f}"
+                )
+            return count.per_second
+
         _load(server.port, requests, max(WARM_UP, needed))
-        count = _load(server.port, requests, max(seconds, needed))
-    expected = sum(sizes) / len(sizes)
-    # When wrk stops, each connection has received a part of one answer.
-    allowed = TOLERANCE + wrk.CONNECTIONS / count.requests
-    if abs(count.mean_bytes / expected - 1) > allowed:
-        raise WrongAnswer(
-            f"the answers have {count.mean_bytes:.0f} bytes on average; right ones have {expected:.0f}"
-        )
-    return count.per_second
+        yield load
 
 
 def _load(port: int, requests: list[Request], seconds: int) -> wrk.Count:
@@ -231,14 +284,6 @@ def _load(port: int, requests: list[Request], seconds: int) -> wrk.Count:
             if seconds >= SLOWEST:
                 raise
             seconds = min(4 * seconds, SLOWEST)
-
-
-def echoes_per_second(case: Case, seconds: int) -> float:
-    """The same requests, with their own bodies as the answers."""
-    with serving(http_command(ECHO)) as server:
-        requests = [case.request(None, number) for number in TURNS]
-        wrk.load(server.port, requests, WARM_UP)
-        return wrk.load(server.port, requests, seconds).per_second
 
 
 def begin(probe: Probe) -> str | None:
@@ -255,11 +300,17 @@ def measure_client(results: Results, peer: Peer, quick: bool) -> None:
     """A peer's own client on its own server; the floor of ours is measured on the same server."""
     calls = 100 if quick else 8_000 if peer is MCPEARL else 1_000
     with serving(http_command(peer)) as server:
-        for metric, figure in client_calls_per_second(peer, server, calls).items():
-            results.add_round(metric, peer.name, figure)
-        if peer is MCPEARL:
-            figure = socket_calls_per_second(server, calls)
-            results.add_round("http_client_single", FLOOR.name, figure)
+
+        def measure() -> tuple[dict[str, float], float | None]:
+            figures = client_calls_per_second(peer, server, calls)
+            return figures, socket_calls_per_second(server, calls) if peer is MCPEARL else None
+
+        what = f"http: own client of {peer.title}"
+        (figures, floor), taken = host.undisturbed(what, measure)
+        for metric, figure in figures.items():
+            results.add_round(metric, peer.name, figure, taken)
+        if floor is not None:
+            results.add_round("http_client_single", FLOOR.name, floor, taken)
 
 
 def client_calls_per_second(peer: Peer, server: HttpServer, calls: int) -> dict[str, float]:

@@ -15,6 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.redis_server import RedisServer, running
@@ -31,6 +33,7 @@ from bench.peers import MCPEARL
 from bench.progress import say
 from bench.results import Results, WrongAnswer
 from bench.sessions import ENOUGH, STREAMS, get_streams
+from bench.steal import host
 
 _TASKS = [sys.executable, str(SERVERS / "mcpearl_machines.py")]
 _SESSION_CALLS = next(case for case in CASES if case.metric == "http_session")
@@ -87,19 +90,17 @@ def calls_and_sessions(results: Results, pairs: int) -> None:
             ("store_session", _SESSION_CALLS),
             ("store_sessions", _NEW_SESSIONS),
         ):
-            plain, stored = _requests(case, alone, alone), _requests(case, first, other)
-            before, calls = _commands(store), 0
-            for number in range(pairs):
-                if number % 2:  # what comes first changes
-                    figure, count = _per_second(stored, other)
-                    without, _ = _per_second(plain, alone)
-                else:
-                    without, _ = _per_second(plain, alone)
-                    figure, count = _per_second(stored, other)
-                calls += count
-                results.add_round(metric, MCPEARL.name, 100 * figure / without)
+            plain = Load(_requests(case, alone, alone), alone)
+            stored = Load(_requests(case, first, other), other)
+            before, order = _commands(store), [plain, stored]
+            for _ in range(pairs):
+                pair = partial(_rates, tuple(order))
+                rates, taken = host.undisturbed(f"machines: {case.title}", pair)
+                share = 100 * rates[stored] / rates[plain]
+                results.add_round(metric, MCPEARL.name, share, taken)
+                order.reverse()
             if case is _SESSION_CALLS:
-                sent = (_commands(store) - before) / calls
+                sent = (_commands(store) - before) / stored.count
                 results.add_round("store_commands", MCPEARL.name, sent)
 
 
@@ -115,11 +116,25 @@ def _requests(case: Case, first: HttpServer, other: HttpServer) -> list[messages
     return requests
 
 
-def _per_second(requests: list[messages.Request], server: HttpServer) -> tuple[float, int]:
-    """Requests in a second of the processor time of a server, and how many they were."""
-    before = _processor_seconds(server)
-    count = wrk.load(server.port, requests, TURN_SECONDS)
-    return count.requests / (_processor_seconds(server) - before), count.requests
+@dataclass(eq=False)
+class Load:
+    """Requests to a server, over and over."""
+
+    requests: list[messages.Request]
+    server: HttpServer
+    count: int = 0
+    """How many were sent so far."""
+
+    def rate(self) -> float:
+        """Requests in a second of the processor time of the server."""
+        before = _processor_seconds(self.server)
+        count = wrk.load(self.server.port, self.requests, TURN_SECONDS).requests
+        self.count += count
+        return count / (_processor_seconds(self.server) - before)
+
+
+def _rates(loads: tuple[Load, ...]) -> dict[Load, float]:
+    return {load: load.rate() for load in loads}
 
 
 def _processor_seconds(server: HttpServer) -> float:

@@ -32,14 +32,16 @@ def run(results: Results, *, quick: bool) -> None:
     for number in range(1, rounds + 1):
         say(f"receipts: round {number} of {rounds}")
         with results.noting("receipts on stdio"):
-            for mode, share in shares_on_stdio(1_000 if quick else 2_000, 9).items():
-                results.add_round(f"receipts_stdio_{mode}", MCPEARL.name, share)
+            found, taken = shares_on_stdio(1_000 if quick else 2_000, 9)
+            for mode, share in found.items():
+                results.add_round(f"receipts_stdio_{mode}", MCPEARL.name, share, taken)
         if not wrk.is_there():
             results.missing.append(f"receipts over HTTP: {wrk.MISSING}")
             continue
         with results.noting("receipts over HTTP"):
-            for mode, share in shares_over_http(3 if quick else 7).items():
-                results.add_round(f"receipts_http_{mode}", MCPEARL.name, share)
+            found, taken = shares_over_http(3 if quick else 7)
+            for mode, share in found.items():
+                results.add_round(f"receipts_http_{mode}", MCPEARL.name, share, taken)
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def log_folder() -> Iterator[str]:
         time.sleep(0.2)
 
 
-def shares_on_stdio(calls: int, turns: int) -> dict[str, float]:
+def shares_on_stdio(calls: int, turns: int) -> tuple[dict[str, float], float]:
     """Pipelined calls with receipts, in percent of those without."""
     with log_folder() as folder, ExitStack() as stack:
         measures = {}
@@ -64,10 +66,10 @@ def shares_on_stdio(calls: int, turns: int) -> dict[str, float]:
             process = Process([*SERVER, "stdio", mode, str(Path(folder) / mode)])
             stack.callback(process.close)
             measures[mode] = partial(pipelined, process, "add", calls)
-        return shares("off", measures, turns)
+        return shares("receipts on stdio", "off", measures, turns)
 
 
-def shares_over_http(turns: int) -> dict[str, float]:
+def shares_over_http(turns: int) -> tuple[dict[str, float], float]:
     """Calls per second over HTTP with receipts, in percent of those without."""
     requests = [
         messages.modern("tools/call", messages.add(number), number, "add") for number in range(8)
@@ -81,4 +83,4 @@ def shares_over_http(turns: int) -> dict[str, float]:
         for mode in ("off", *MODES):
             server = serving(SERVER, mode, str(Path(folder) / mode))
             measures[mode] = partial(rate, stack.enter_context(server).port)
-        return shares("off", measures, turns)
+        return shares("receipts over HTTP", "off", measures, turns)

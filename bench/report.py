@@ -13,8 +13,10 @@ from typing import Any
 from bench import plots
 from bench.environments import ROOT, node
 from bench.results import MOST_SPREAD, Results
+from bench.steal import MOST_TAKEN
 from bench.tables import (
     COLUMNS,
+    DISTURBED,
     NOISY,
     as_markdown,
     as_text,
@@ -36,7 +38,8 @@ METHOD = """\
 The work is `tools/call` of `async def add(a: int, b: int) -> int` with a structured result, and
 every answer is checked. Everything is measured in rounds that go over all peers, in one order and then
 in the other; further rounds compare mcpearl with its floors alone. A figure is the median of its
-rounds; a ratio is the median of the ratios within each round.
+rounds; a ratio is the median of the ratios within each round. Where a virtual machine says how much of
+its processors the host took, a measure of which that was much is repeated after a rest.
 
 **The floor** is the least a Python process does for the same work, with no rule of the protocol: over
 HTTP uvloop, httptools and msgspec, on stdio uvloop, msgspec and a task per call, for the start asyncio
@@ -52,7 +55,8 @@ of the server process. In memory, `mcp` is measured with its default client and 
 **HTTP.** `wrk -t1 -c16` sends the calls. Every request is sent and its answer checked before the clock
 starts; during the run, none may be refused and the answers must have the length of right ones. A peer
 with several ways to serve (with sessions or without, plain JSON or events) is tried in each, and
-measured in its fastest; mcpearl runs with its defaults. Access logs are off, and every peer runs on
+measured in its fastest; mcpearl runs with its defaults. It and its floors run at the same time, and are
+loaded for a second each in turn. Access logs are off, and every peer runs on
 what a plain install brings. An own client is one process that calls a server in another, in the era in
 which it is faster. Memory per session and stream is the growth of the server's resident set. The five
 minutes are of eight clients that call, stream, subscribe and leave at a steady pace.
@@ -71,7 +75,9 @@ def legend(results: Results) -> str:
     return (
         "In brackets is the spread of the rounds: the distance between their quartiles, of the median. "
         f"`{NOISY}` marks what is too noisy to read: a spread of more than {MOST_SPREAD:.0%}, or a ratio "
-        f"whose spread is larger than its distance from one. {noise(results)}\n\n"
+        f"whose spread is larger than its distance from one. {noise(results)} `{DISTURBED}` marks a "
+        f"figure in most rounds of which the machine's host took more than {MOST_TAKEN:.0%} of the "
+        "processors, also after rests.\n\n"
         '"Of the floor" is mcpearl\'s figure as a share of the floor\'s; "to" a peer is how many times '
         "better mcpearl is. In the plots that number stands in brackets, and the line over the end of a "
         "bar goes from quartile to quartile.\n"
@@ -150,6 +156,7 @@ def _record(results: Results, found: list[Verdict]) -> dict[str, Any]:
             for metric, peers in results.rounds.items()
         },
         "rounds": results.rounds,
+        "taken": results.taken,
         "targets": [dataclasses.asdict(verdict) | {"clear": verdict.is_clear} for verdict in found],
         "missing": results.missing,
     }

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from bench.steal import MOST_TAKEN
+
 MOST_SPREAD = 0.15  # of the median; quartiles further apart say more about the machine
 
 
@@ -71,18 +73,30 @@ class Results:
     rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    taken: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """What the host took of each of these rounds, where that was noted: see `steal`."""
 
     def add(self, other: "Results") -> None:
         """Add what another part of the run measured."""
         for metric, peers in other.rounds.items():
             for peer, figures in peers.items():
                 self.rounds.setdefault(metric, {}).setdefault(peer, []).extend(figures)
+        for metric, peers in other.taken.items():
+            for peer, shares in peers.items():
+                self.taken.setdefault(metric, {}).setdefault(peer, []).extend(shares)
         self.missing += other.missing
         self.wrong += other.wrong
 
-    def add_round(self, metric: str, peer: str, figure: float) -> None:
-        """Add one round of one peer."""
+    def add_round(self, metric: str, peer: str, figure: float, taken: float | None = None) -> None:
+        """Add one round of one peer; `taken` is the share of the processors that the host took."""
         self.rounds.setdefault(metric, {}).setdefault(peer, []).append(figure)
+        if taken is not None:
+            self.taken.setdefault(metric, {}).setdefault(peer, []).append(taken)
+
+    def is_disturbed(self, metric: str, peer: str) -> bool:
+        """Whether the host took too much of most of the rounds."""
+        shares = self.taken.get(metric, {}).get(peer)
+        return bool(shares) and statistics.median(shares) > MOST_TAKEN
 
     @contextmanager
     def noting(self, what: str, *, ours: bool = True) -> Iterator[None]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 import psutil
@@ -19,6 +20,7 @@ from bench.environments import clean_environ
 from bench.peers import FLOOR, MCPEARL, PEERS, Peer, command, in_turn, server_command
 from bench.progress import say
 from bench.results import Results, WrongAnswer
+from bench.steal import host
 
 WRITE_BLOCK = 50
 CHUNK = 1 << 18
@@ -249,5 +251,7 @@ def run(results: Results, *, quick: bool) -> None:
         for peer in in_turn(commands, number):
             say(f"stdio: calls of {peer.title}, round {number} of {rounds}")
             with _noting(results, commands, peer):
-                for metric, figure in measure_calls(peer, commands[peer], quick).items():
-                    results.add_round(metric, peer.name, figure)
+                work = partial(measure_calls, peer, commands[peer], quick)
+                figures, taken = host.undisturbed(f"stdio: calls of {peer.title}", work)
+                for metric, figure in figures.items():
+                    results.add_round(metric, peer.name, figure, taken)

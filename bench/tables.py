@@ -11,6 +11,7 @@ from bench.targets import METRICS, OWN, Metric, Verdict, metric
 TIMES = "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"
 NOISY = "~"
+DISTURBED = "\N{DAGGER}"
 COLUMNS = {
     OWN: "mcpearl",
     "floor": "floor",
@@ -70,7 +71,7 @@ def _figure_table(results: Results, rows: list[Metric]) -> Table:
     peers = [peer for peer in COLUMNS if any(peer in results.rounds[row.name] for row in rows)]
     table = [["", "unit", *(COLUMNS[peer] for peer in peers), *RATIOS]]
     for row in rows:
-        figures = (_figure(row, results.get(row.name, peer)) for peer in peers)
+        figures = (_figure(results, row, peer) for peer in peers)
         ratios = (_ratio(results, row, others) for others in RATIOS.values())
         table.append([row.title, row.unit, *figures, *ratios])
     return _without_empty_columns(table)
@@ -82,14 +83,16 @@ def _without_empty_columns(table: Table) -> Table:
     return [list(row) for row in zip(*kept, strict=True)]
 
 
-def _figure(row: Metric, figure: Estimate | None) -> str:
+def _figure(results: Results, row: Metric, peer: str) -> str:
+    figure = results.get(row.name, peer)
     if figure is None:
         return NONE
     if figure.median < row.resolution:
         return f"< {number(row.resolution)}"
     mark = NOISY if figure.is_noisy(row.resolution) else ""
     spread = f" ({figure.spread:.0%})" if figure.range else ""
-    return f"{mark}{number(figure.median)}{spread}"
+    disturbed = DISTURBED if results.is_disturbed(row.name, peer) else ""
+    return f"{mark}{number(figure.median)}{disturbed}{spread}"
 
 
 def _ratio(results: Results, row: Metric, peers: Sequence[str]) -> str:

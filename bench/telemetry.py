@@ -32,19 +32,21 @@ def run(results: Results, *, quick: bool) -> None:
     for number in range(1, rounds + 1):
         say(f"telemetry: round {number} of {rounds}")
         with results.noting("telemetry on stdio"):
-            for kind, share in on_stdio(1_000 if quick else 2_000, 9).items():
-                results.add_round(f"{NAMES[kind]}_stdio", MCPEARL.name, share)
+            found, taken = on_stdio(1_000 if quick else 2_000, 9)
+            for kind, share in found.items():
+                results.add_round(f"{NAMES[kind]}_stdio", MCPEARL.name, share, taken)
         if wrk.is_there():
             with results.noting("telemetry over HTTP"):
-                for kind, share in over_http(3 if quick else 7).items():
-                    results.add_round(f"{NAMES[kind]}_http", MCPEARL.name, share)
+                found, taken = over_http(3 if quick else 7)
+                for kind, share in found.items():
+                    results.add_round(f"{NAMES[kind]}_http", MCPEARL.name, share, taken)
         with results.noting("a page of metrics"):
             results.add_round("metrics_page", MCPEARL.name, page())
     if not wrk.is_there():
         results.missing.append(wrk.MISSING)
 
 
-def on_stdio(calls: int, turns: int) -> dict[str, float]:
+def on_stdio(calls: int, turns: int) -> tuple[dict[str, float], float]:
     """Calls on stdio with each kind of telemetry, in percent of calls without."""
     with ExitStack() as stack:
         measures = {}
@@ -53,7 +55,7 @@ def on_stdio(calls: int, turns: int) -> dict[str, float]:
             stack.callback(process.close)
             load = partial(pipelined_calls, process, calls)
             measures[kind] = partial(per_processor_second, process.popen.pid, load)
-        return shares("off", measures, turns)
+        return shares("telemetry on stdio", "off", measures, turns)
 
 
 def pipelined_calls(process: Process, calls: int) -> float:
@@ -62,7 +64,7 @@ def pipelined_calls(process: Process, calls: int) -> float:
     return calls
 
 
-def over_http(turns: int) -> dict[str, float]:
+def over_http(turns: int) -> tuple[dict[str, float], float]:
     """The same over HTTP, a second for each turn."""
     requests = [
         messages.modern("tools/call", messages.add(number), number, "add") for number in range(8)
@@ -77,7 +79,7 @@ def over_http(turns: int) -> dict[str, float]:
             server = stack.enter_context(serving(SERVER, kind))
             pid = server.process.pid
             measures[kind] = partial(per_processor_second, pid, partial(load, server.port))
-        return shares("off", measures, turns)
+        return shares("telemetry over HTTP", "off", measures, turns)
 
 
 def page() -> float:

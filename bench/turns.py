@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
+from bench.steal import host
+
 Measure = Callable[[], float]
 
 
@@ -29,21 +31,35 @@ def per_processor_second(pid: int, load: Callable[[], float]) -> float:
     return done / (processor_seconds(pid) - before)
 
 
-def shares(base: str, measures: Mapping[str, Measure], turns: int) -> dict[str, float]:
-    """Return the rate of each but the base in percent of the base's: the median over all turns.
+def shares(
+    what: str, base: str, measures: Mapping[str, Measure], turns: int
+) -> tuple[dict[str, float], float]:
+    """Measure the rate of each but the base in percent of the base's: the median over all turns.
+
+    A turn of which the host took much is repeated.
 
     Args:
+        what: What is measured, for the progress.
         base: Whose rate is 100 percent.
         measures: By name, what returns the rate of a short while. Each is called once before, to warm up.
         turns: How often each has its turn. The order is reversed every time.
+
+    Returns:
+        The percentages by name, and the median of what the host took of the turns.
     """
     order = list(measures)
     for name in order:
         measures[name]()
     found: dict[str, list[float]] = {name: [] for name in order if name != base}
+    taken: list[float] = []
+
+    def turn() -> dict[str, float]:
+        return {name: measures[name]() for name in order}
+
     for _ in range(turns):
-        rates = {name: measures[name]() for name in order}
+        rates, share = host.undisturbed(what, turn)
+        taken.append(share)
         for name, each in found.items():
             each.append(100 * rates[name] / rates[base])
         order.reverse()
-    return {name: median(each) for name, each in found.items()}
+    return {name: median(each) for name, each in found.items()}, median(taken)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from mcpearl.protocol.errors import Malformed, McpError
-from mcpearl.protocol.nesting import MAX_DEPTH, SHALLOW, is_too_deep
+from mcpearl.protocol.nesting import ARRAY, MAX_DEPTH, SHALLOW, SHALLOW_OBJECTS, is_too_deep
 from mcpearl.types import base
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
@@ -60,8 +60,14 @@ def decode(message: bytes | Raw) -> Envelope:
         envelope = _decode(message)
     except UNREADABLE as error:
         raise _diagnose(message, error) from None
-    # The messages of a batch are `Raw`; the batch was checked as a whole.
-    if len(message) > SHALLOW and type(message) is not Raw and is_too_deep(message):
+    size = len(message)
+    if (
+        size > SHALLOW
+        # The messages of a batch are `Raw`; the batch was checked as a whole.
+        and type(message) is not Raw
+        and (size > SHALLOW_OBJECTS or ARRAY in message)
+        and is_too_deep(message)
+    ):
         raise _refusal(message, PARSE_ERROR, _TOO_DEEP)
     if envelope.jsonrpc != "2.0":
         raise _invalid(message, f'`jsonrpc` must be "2.0", not {envelope.jsonrpc[:32]!r}')

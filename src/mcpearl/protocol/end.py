@@ -65,9 +65,7 @@ class End:
         """Take one message, which may be decoded already, and return the event it causes."""
         # Comparing the type is cheap; `isinstance` is slow for a struct that does not match.
         if type(message) is Envelope:
-            if message.method is UNSET:
-                return self._answered(message)
-            return self._receive_one(message, None)
+            return self.receive_one(message)
         try:
             envelope = codec.decode(message)  # type: ignore[arg-type]
         except Malformed as error:
@@ -75,9 +73,10 @@ class End:
             if codec.is_batch(message):
                 return self._receive_batch(message)
             return self._refuse_malformed(error)
-        return self._receive_one(envelope, None)
+        return self.receive_one(envelope)
 
-    def _receive_one(self, envelope: Envelope, batch: Batch | None) -> Event:
+    def receive_one(self, envelope: Envelope, batch: Batch | None = None) -> Event:
+        """Take one message that is decoded, and return the event it causes."""
         if envelope.method is UNSET:
             return self._answered(envelope)
         if envelope.id is UNSET:
@@ -136,7 +135,7 @@ class End:
         replied: list[Reply] = []
         for part in messages:
             try:
-                event = self._receive_one(codec.decode(part), batch)
+                event = self.receive_one(codec.decode(part), batch)
             except Malformed as error:
                 event = self._refuse_malformed(error)
             if isinstance(event, Call):

@@ -12,8 +12,9 @@ MAX_DEPTH = 128
 SHALLOW = 2 * MAX_DEPTH + 1
 """Bytes in which JSON cannot be too deep: each level takes two."""
 
-_SHALLOW_OBJECTS = 5 * MAX_DEPTH + 1  # the same where there are no arrays: `{"":` and `}` take five
-_ARRAY = ord("[")
+SHALLOW_OBJECTS = 5 * MAX_DEPTH + 1
+"""The same where there are no arrays: `{"":` and `}` take five."""
+ARRAY = ord("[")  # as a number, which is found in bytes faster than bytes are
 
 _MORE = MAX_DEPTH + 1
 _CHUNK = 64 * 1024
@@ -35,7 +36,7 @@ def is_too_deep(message: bytes) -> bool:
     Linear in the message, and close to free for one that is short or has few brackets.
     """
     size = len(message)
-    if size <= SHALLOW or (size <= _SHALLOW_OBJECTS and _ARRAY not in message):
+    if size <= SHALLOW or (size <= SHALLOW_OBJECTS and ARRAY not in message):
         return False
     # Removing up to so many brackets is several times faster than counting them.
     without = len(message.replace(b"{", b"", _MORE)) + len(message.replace(b"[", b"", _MORE))

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from mcpearl.protocol.capabilities import SERVER_NEEDS
+from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import McpError, brief
 from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.types.base import Open, decode, read_float
@@ -25,7 +26,7 @@ class Route:
         needs: The capability that has to be announced for it, such as `tools`.
     """
 
-    __slots__ = ("_decode", "_method", "name", "needs", "since", "until")
+    __slots__ = ("_method", "name", "needs", "read", "since", "until")
 
     def __init__(self, method: Method, needs: str | None = None) -> None:
         self.name = method.name
@@ -33,34 +34,36 @@ class Route:
         self.since = VERSIONS[method.since].index
         self.until = VERSIONS[method.until].index if method.until else _NEWEST_INDEX
         self._method = method
-        self._decode: Callable[[bytes | Raw], Any] = self._first_decode
+        self.read: Callable[[bytes | Raw], Any] = self._first_read
+        """Reads the params; raises what `refusal` makes an error of."""
 
-    def _first_decode(self, raw: bytes | Raw) -> Any:
+    def _first_read(self, raw: bytes | Raw) -> Any:
         """Make the decoder when the method is first called: most never are."""
         params = self._method.params
-        self._decode = (
+        self.read = (
             partial(decode, params)
             if issubclass(params, Open)
             # What a caller adds to `_meta` is untyped: see `types.base` about floats.
             else msgspec.json.Decoder(params, float_hook=read_float).decode
         )
-        return self._decode(raw)
+        return self.read(raw)
 
     def decode(self, raw: bytes | Raw) -> Any:
         """Read the params; the error says what does not fit."""
-        decode = self._decode  # calling a local name is faster than calling a slot
         try:
-            return decode(raw)
-        except msgspec.ValidationError as error:
+            return self.read(raw)
+        except UNREADABLE as error:
+            raise self.refusal(error) from None
+
+    def refusal(self, error: Exception) -> McpError:
+        """Return the error for params that could not be read."""
+        if isinstance(error, msgspec.ValidationError):
             message = f"Invalid params for `{self.name}`: {brief(str(error))}"
-            raise McpError(INVALID_PARAMS, message, {"method": self.name}) from None
-        except RecursionError:
-            raise McpError(
-                INVALID_PARAMS, f"Invalid params for `{self.name}`: nested too deeply"
-            ) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            message = f"Params of `{self.name}` are not JSON: {error}"
-            raise McpError(PARSE_ERROR, message) from None
+            return McpError(INVALID_PARAMS, message, {"method": self.name})
+        if isinstance(error, RecursionError):
+            message = f"Invalid params for `{self.name}`: nested too deeply"
+            return McpError(INVALID_PARAMS, message)
+        return McpError(PARSE_ERROR, f"Params of `{self.name}` are not JSON: {error}")
 
     def check_version(self, version: Version) -> None:
         """Refuse a method that this version does not have."""

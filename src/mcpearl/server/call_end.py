@@ -29,13 +29,31 @@ class CallEnd:
     async def _listen(self, call: Call) -> None:
         raise NotImplementedError
 
+    def run_at_once(self, calls: list[Call]) -> bool:
+        """Run a single call, which has its outlet, if it is known not to wait; return whether it ended.
+
+        What is left after that has to be `run`.
+        """
+        call = calls[0]
+        if call.method != "tools/call" or len(calls) != 1:
+            return False
+        params = call.params
+        if params.name not in self._core.at_once or params.task is not None:
+            return False
+        running = self._calls
+        if running.minded:
+            running.start(call)
+        else:
+            running.start_at_once(call)
+        return call.work is None
+
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
         """Run calls, which have their outlets, to their end; a single one runs in the current task."""
         if len(calls) == 1 and calls[0].method != LISTEN:
-            outlives = self._core.outlives
-            if outlives is not None and outlives(calls[0]):
-                return self._calls.run_until_answered(calls[0])
-            return self._calls.run_here(calls[0])
+            call, outlives = calls[0], self._core.outlives
+            if call.work is not None or (outlives is not None and outlives(call)):
+                return self._calls.run_until_answered(call)
+            return self._calls.run_here(call)
         return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:

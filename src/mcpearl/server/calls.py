@@ -125,9 +125,18 @@ class Calls:
         ):
             call.work = spawn(self._loop, self.run(call))
             return
-        stand_in = self._stand_in
-        if stand_in is None:
-            self._stand_in = stand_in = spawn(self._loop, nothing())
+        stand_in = self._stand_in or self._make_stand_in()
+        work = run_through(self._loop, self.run(call), stand_in)
+        if work is not None:
+            call.work = work
+
+    def _make_stand_in(self) -> "asyncio.Task[None]":
+        self._stand_in = stand_in = spawn(self._loop, nothing())
+        return stand_in
+
+    def start_at_once(self, call: Call) -> None:
+        """Start a call of a tool that is known not to wait. See `minded`."""
+        stand_in = self._stand_in or self._make_stand_in()
         work = run_through(self._loop, self.run(call), stand_in)
         if work is not None:
             call.work = work
@@ -153,7 +162,8 @@ class Calls:
 
     async def run_until_answered(self, call: Call) -> None:
         """Run one call in a task of its own, which may continue after the call was answered."""
-        self.start(call)
+        if call.work is None:
+            self.start(call)
         work = call.work
         if work is None or work.done():
             return

@@ -174,7 +174,8 @@ class ServerConnection(CallEnd):
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message whose answer has an outlet of its own; return the calls to `run`."""
         began = 0.0 if self._core.observer is None else self.loop.time()
-        event = self.end.receive(message)
+        end = self.end
+        event = end.receive_one(message) if type(message) is Envelope else end.receive(message)
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]

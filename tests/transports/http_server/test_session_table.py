@@ -68,7 +68,7 @@ def make_table(
 def begin(table: SessionTable[Counted], stage: Stage = Stage.USED) -> Counted:
     """Begin a session, and bring it to a stage by its requests."""
     session = table.create("ann")
-    session.enter()
+    session.open += 1
     table.add(session)
     table.leave(session)
     for _ in range(stage):
@@ -79,7 +79,7 @@ def begin(table: SessionTable[Counted], stage: Stage = Stage.USED) -> Counted:
 
 
 def use(table: SessionTable[Counted], session: Counted) -> None:
-    session.enter()
+    session.open += 1
     table.leave(session)
 
 
@@ -108,7 +108,7 @@ async def test_a_session_that_is_answered_does_not_expire_nor_keep_others(
 ) -> None:
     table = make_table()
     busy, idle = begin(table), begin(table)
-    busy.enter()
+    busy.open += 1
     await clock.advance(IDLE * 3)
     assert is_there(table, busy)
     assert not is_there(table, idle)
@@ -153,7 +153,7 @@ async def test_at_the_bound_the_longest_idle_unused_session_makes_room(
 async def test_an_unused_session_that_is_answered_does_not_make_room() -> None:
     table = make_table(max_sessions=2)
     busy, idle = begin(table, Stage.UNUSED), begin(table, Stage.UNUSED)
-    busy.enter()
+    busy.open += 1
     begin(table)
     assert is_there(table, busy) and not is_there(table, idle)
     with pytest.raises(Refused):
@@ -166,7 +166,7 @@ async def test_a_refusal_does_not_look_at_every_session(clock: MovableClock) -> 
     for _ in range(500):
         begin(table)
     for _ in range(500):
-        begin(table, Stage.UNUSED).enter()
+        begin(table, Stage.UNUSED).open += 1
     Counted.looks = 0
     for _ in range(10):
         with pytest.raises(Refused):
@@ -220,7 +220,7 @@ async def test_a_sweep_stops_at_the_first_session_that_is_young(clock: MovableCl
 
 def begin_as(table: SessionTable[Counted], caller: str, stage: Stage = Stage.USED) -> Counted:
     session = table.create("ann", caller)
-    session.enter()
+    session.open += 1
     table.add(session)
     table.leave(session)
     for _ in range(stage):
@@ -258,7 +258,7 @@ async def test_a_callers_unused_session_goes_before_its_used_ones(clock: Movable
 async def test_a_caller_that_is_busy_with_all_its_sessions_is_refused(clock: MovableClock) -> None:
     table = make_table(max_sessions=4)
     for session in (begin_as(table, "greedy"), begin_as(table, "greedy")):
-        session.enter()
+        session.open += 1
     await clock.advance(IDLE / 2)
     with pytest.raises(Refused) as refused:
         table.create("ann", "greedy")

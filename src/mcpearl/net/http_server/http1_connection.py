@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.lines import status_line
-from mcpearl.net.http_server.request import Head, PeerInfo
+from mcpearl.net.http_server.request import Head, PeerInfo, Work
 from mcpearl.net.http_server.request_reader import MAX_UNREAD, RequestReader
 from mcpearl.net.tls import certificate_of
 from mcpearl.runtime.budget import Holding
@@ -194,25 +194,41 @@ class HttpServerConnection(RequestReader):
     # Answering
 
     def begin(self, request: Http1Request) -> None:
-        """Serve a request now."""
+        """Serve a request now. If it has to wait for something, a task does the rest."""
         self._current = request
-        task = spawn(self.loop, self._serve(request))
+        try:
+            rest = self.front.endpoint.serve(request)
+        except BaseException as error:
+            self._fail(request, error)
+            return
+        if rest is None:
+            if not (request.complete or request.gone):
+                self._end_unanswered(request)
+            return
+        task = spawn(self.loop, self._serve(request, rest))
         if not task.done():
             request.waits()
             self.front.tasks.add(task)
             task.add_done_callback(self.front.tasks.discard)
 
-    async def _serve(self, request: Http1Request) -> None:
+    async def _serve(self, request: Http1Request, rest: Work) -> None:
         try:
-            await self.front.endpoint.serve(request)
-        except asyncio.CancelledError:
-            request.fail(503, _ENDING if self.front.is_draining else _GIVEN_UP)
-        except BaseException:
-            logger.exception("a request could not be answered")
-            request.fail(500, "Internal error")
+            await rest
+        except BaseException as error:
+            self._fail(request, error)
         if not (request.complete or request.gone):
-            # This also ends a stream that is not read.
-            request.fail(500, "The server did not answer this request")
+            self._end_unanswered(request)
+
+    def _fail(self, request: Http1Request, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            request.fail(503, _ENDING if self.front.is_draining else _GIVEN_UP)
+        else:
+            logger.error("a request could not be answered", exc_info=error)
+            request.fail(500, "Internal error")
+
+    def _end_unanswered(self, request: Http1Request) -> None:
+        """Answer a request that was not answered; this also ends a stream that is not read."""
+        request.fail(500, "The server did not answer this request")
 
     def _queue(self, request: Http1Request) -> None:
         if self._waiting is None:

@@ -4,13 +4,14 @@
 its gate and its origin check know only this interface.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.runtime.budget import Holding
 
 HeaderPairs = tuple[tuple[bytes, bytes], ...]
 HeaderMap = Mapping[bytes, bytes]
+Work = Coroutine[Any, Any, None]
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream"
@@ -163,7 +164,7 @@ class Request(RequestInfo, Protocol):
         """Send a whole response if that takes no waiting. Return whether nothing is left to do."""
         ...
 
-    async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
+    def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> Work:
         """Send a whole response. A body is JSON."""
         ...
 
@@ -183,8 +184,8 @@ class Request(RequestInfo, Protocol):
 class Serving(Protocol):
     """An endpoint: it answers requests."""
 
-    async def serve(self, request: Request) -> None:
-        """Answer one request."""
+    def serve(self, request: Request) -> Work | None:
+        """Answer one request as far as nothing has to be waited for; return the rest, if there is any."""
         ...
 
 

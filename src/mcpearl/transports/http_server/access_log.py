@@ -11,7 +11,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any, Protocol
 
-from mcpearl.net.http_server.request import Head, HeaderMap, Request, Serving
+from mcpearl.net.http_server.request import Head, HeaderMap, Request, Serving, Work
 from mcpearl.runtime import clock
 from mcpearl.runtime.line_file import LineFile
 
@@ -25,8 +25,8 @@ _MAX_HEADS = 1024  # heads whose texts are remembered; when there are more, all 
 class AccessLog(Protocol):
     """Serves requests, and logs each when it has been answered."""
 
-    async def serve(self, request: Request) -> None:
-        """Answer one request."""
+    def serve(self, request: Request) -> Work | None:
+        """Answer one request, as `Serving.serve` does."""
         ...
 
     def close(self) -> None:
@@ -48,18 +48,16 @@ class LoggedAccess:
     """Logs to the logger, so that the application decides where records go and what they look like."""
 
     def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+        self._serve = serving.serve
 
-    async def serve(self, request: Any) -> None:
+    def serve(self, request: Any) -> Work | None:
         """Answer one request."""
-        began = clock.monotonic()
-        try:
-            await self._serving.serve(request)
-        finally:
-            if logger.isEnabledFor(logging.INFO):
-                self._log(request, (clock.monotonic() - began) * 1000)
+        return _logged(self._serve, request, self._log)
 
-    def _log(self, request: Any, milliseconds: float) -> None:
+    def _log(self, request: Any, began: float) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        milliseconds = (clock.monotonic() - began) * 1000
         address = request.peer.address
         logger.info(
             "%s %s %s %s %d bytes %.1f ms%s",
@@ -85,30 +83,29 @@ class FiledAccess:
     """
 
     def __init__(self, serving: Serving, path: str | PathLike[str]) -> None:
-        self._serve: Callable[[Request], Any] = serving.serve
+        self._serve = serving.serve
         self._file = LineFile(path)
         self._put = self._file.put
         self._heads: dict[Head, tuple[str, str]] = {}  # what heads say: the path, and the call
         self._second = self._next = 0.0  # where a second begins and ends, in monotonic time
         self._time = ""  # the text of that second
 
-    async def serve(self, request: Any) -> None:
+    def serve(self, request: Any) -> Work | None:
         """Answer one request."""
-        began = clock.monotonic()
-        try:
-            await self._serve(request)
-        finally:
-            ended = clock.monotonic()
-            if ended >= self._next:
-                self._turn(ended)
-            address = request.peer.address
-            host = "-" if address is None else address[0]
-            where, what = self._heads.get(request.head) or self._said(request)
-            self._put(
-                f"{self._time}.{int((ended - self._second) * 1000):03d}Z {host} {where} "
-                f"{request.status or 'unanswered'} {request.size} bytes "
-                f"{(ended - began) * 1000:.1f} ms{what}\n"
-            )
+        return _logged(self._serve, request, self._log)
+
+    def _log(self, request: Any, began: float) -> None:
+        ended = clock.monotonic()
+        if ended >= self._next:
+            self._turn(ended)
+        address = request.peer.address
+        host = "-" if address is None else address[0]
+        where, what = self._heads.get(request.head) or self._said(request)
+        self._put(
+            f"{self._time}.{int((ended - self._second) * 1000):03d}Z {host} {where} "
+            f"{request.status or 'unanswered'} {request.size} bytes "
+            f"{(ended - began) * 1000:.1f} ms{what}\n"
+        )
 
     def _said(self, request: Any) -> tuple[str, str]:
         """Return what a head says, and remember it."""
@@ -128,6 +125,28 @@ class FiledAccess:
     def close(self) -> None:
         """Write what is left."""
         self._file.close()
+
+
+def _logged(
+    serve: Callable[[Request], Work | None], request: Request, log: Callable[[Request, float], None]
+) -> Work | None:
+    """Answer a request and log it, now or when it has been answered."""
+    began, rest = clock.monotonic(), None
+    try:
+        rest = serve(request)
+    finally:
+        if rest is None:
+            log(request, began)
+    return None if rest is None else _logged_later(rest, request, log, began)
+
+
+async def _logged_later(
+    rest: Work, request: Request, log: Callable[[Request, float], None], began: float
+) -> None:
+    try:
+        await rest
+    finally:
+        log(request, began)
 
 
 def _path(path: str) -> str:

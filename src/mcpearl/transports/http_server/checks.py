@@ -1,13 +1,13 @@
 """What an endpoint reads from the head of a request. A head that comes again is not checked again."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
-from mcpearl.net.http_server.request import EVENTS, JSON, HeaderMap, HeaderPairs, Request
+from mcpearl.net.http_server.request import EVENTS, JSON, HeaderMap, HeaderPairs, Request, Work
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
 
-Serve = Callable[[Request, "HeadNotes", Any], Coroutine[Any, Any, None]]
+Serve = Callable[[Request, "HeadNotes", Any], Work | None]
 
 
 class HeadNotes:

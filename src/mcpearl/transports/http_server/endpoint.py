@@ -5,19 +5,18 @@ what serves it. The protocol handles the messages themselves; `post` sends the a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
 from mcpearl.net.http_server.noted_requests import NotedAsgiRequest
-from mcpearl.net.http_server.request import ClientLeft, Request, Serving
+from mcpearl.net.http_server.request import ClientLeft, Request, Serving, Work
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
-from mcpearl.protocol.errors import Malformed, McpError
-from mcpearl.protocol.events import Call
+from mcpearl.protocol.errors import Malformed
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.runtime import clock
 from mcpearl.runtime.late import LateWatch
@@ -26,17 +25,18 @@ from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
 from mcpearl.transports.http_server.access_log import AccessLog, access_log
 from mcpearl.transports.http_server.admission import Admission
+from mcpearl.transports.http_server.admitted_post import Post
 from mcpearl.transports.http_server.asgi_life import AsgiLife
 from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
-from mcpearl.transports.http_server.header_check import MessageHeaders
+from mcpearl.transports.http_server.header_check import MODERN_ONLY
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.http_server.pages import Pages
-from mcpearl.transports.http_server.post import CallRunner, PostOutlet, Terms
+from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.reverse import Reverse
@@ -53,55 +53,9 @@ if TYPE_CHECKING:
     from mcpearl.transports.http_server.siblings import Siblings
     from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
-Work = Coroutine[Any, Any, None]
-
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LARGE = 4096  # bytes above which a body is weighed, and counted while it is worked on
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
-
-
-class Post(Struct):
-    """One POST that was admitted: its message, and everything its answer depends on."""
-
-    endpoint: "Endpoint"
-    request: Request
-    outlet: PostOutlet
-    headers: MessageHeaders
-    message: Envelope | bytes
-    """Bytes if it is a batch, or not a message."""
-    principal: Any
-
-    def checked(self, conversation: CallRunner, calls: list[Call], modern: bool) -> list[Call]:
-        """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
-        call, endpoint = calls[0], self.endpoint
-        if call.batch is not None:
-            return calls  # the registry checks the scopes of each call
-        try:
-            if endpoint.gate is not None:
-                self._check_scopes(call, endpoint.gate)
-            if modern:
-                mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
-            else:
-                mismatch = self.headers.mismatch_of_legacy(call)
-        except BaseException:  # also one raised by the server's own code
-            conversation.give_up(calls)
-            raise
-        if mismatch is None:
-            return calls
-        conversation.give_up(calls)
-        self.refuse(mismatch)
-        return []
-
-    def _check_scopes(self, call: Call, gate: Gate) -> None:
-        needed = self.endpoint.host.missing_scopes(call, self.principal)
-        if needed:
-            raise gate.insufficient(self.request, needed)
-
-    def refuse(self, error: McpError) -> None:
-        """Answer with an error of the request itself."""
-        message = self.message
-        id = message.id if isinstance(message, Envelope) and message.id is not UNSET else None
-        self.outlet.refuse(codec.encode_error(id, error))
 
 
 class Endpoint:
@@ -217,54 +171,91 @@ class Endpoint:
             head = self._asgi_heads.head_of(scope)
             request = self._asgi_request(scope, receive, send, head, self._terms.pace.stalls)
             with suppress(ClientLeft):  # it did not read its answer
-                await self.entrance.serve(request)
+                await _completed(self.entrance.serve(request))
         else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
 
     # Any request
 
-    async def serve(self, request: Request) -> None:
-        """Answer one HTTP request."""
-        admission = self._admission
-        admission.open += 1
+    # Most requests are answered without waiting for anything. So each step returns what is left to do
+    # as a coroutine, or None, instead of being a coroutine around the next.
+
+    def serve(self, request: Request) -> Work | None:
+        """Answer one HTTP request, as `Serving.serve` does."""
+        self._admission.open += 1
+        rest: Work | None = None
         try:
-            head, gate, principal = request.head, self.gate, self._anonymous
-            notes: HeadNotes | None = head.noted
-            if notes is None:
-                if gate is not None and await self._show_document(gate, request):
-                    return
-                if self._pages is not None and await self._show_page(self._pages, request):
-                    return
-                notes = head.noted = self._look_at(request)
+            notes: HeadNotes | None = request.head.noted
+            rest = self._meet(request) if notes is None else self._admit(request, notes)
+        except Refused as refused:
+            rest = self._refuse(request, refused)
+        finally:
+            if rest is None:
+                self._leave(request)
+        return None if rest is None else self._complete(request, rest)
+
+    async def _complete(self, request: Request, rest: Work) -> None:
+        try:
+            await rest
+        except Refused as refused:
+            await self._refuse(request, refused)
+        finally:
+            self._leave(request)
+
+    def _leave(self, request: Request) -> None:
+        """Note that a request is over, however it ended."""
+        self._admission.open -= 1
+        waiter = request.waiter
+        if waiter is not None:
+            request.waiter = None
+            waiter.close()
+
+    async def _refuse(self, request: Request, refused: Refused) -> None:
+        if refused.bound is not None:
+            self.host.bounded(refused.bound, str(refused))
+        self._refusals.note(request, refused)
+        body = codec.encode_error(None, refused.error)
+        await request.respond(refused.status, body, refused.headers)
+
+    async def _meet(self, request: Request) -> None:
+        """Serve a request whose head was not seen before."""
+        if self.gate is not None and await self._show_document(self.gate, request):
+            return
+        if self._pages is not None and await self._show_page(self._pages, request):
+            return
+        notes = self._look_at(request)
+        if notes.is_preflight:
+            request.extra = notes.cors
+            await request.respond(204, b"", preflight(request.headers))
+        else:
+            request.head.noted = notes
+            await _completed(self._admit(request, notes))
+
+    def _admit(self, request: Request, notes: HeadNotes, principal: Any = None) -> Work | None:
+        """Serve a request to MCP here, or at the worker that has its session, if there is room for it.
+
+        `principal` is known after the gate was asked.
+        """
+        admission, gate = self._admission, self.gate
+        if principal is None:
             if notes.cors:
                 request.extra = notes.cors
-            if notes.is_preflight:
-                await request.respond(204, b"", preflight(head.headers))
-                return
             if admission.open > admission.max_requests:
                 raise admission.too_many()
-            if gate is not None:
-                principal = gate.known(request) or await gate.admit(request)
-            if self._budget.pressed:
-                admission.check_caller(principal, request)
-            owner = None if self._siblings is None else self._owner(request)
-            if owner is None:
-                serve = notes.serve
-                await serve(request, notes, principal)
-            else:
-                await self._pass_on(owner, request, principal)
-        except Refused as refused:
-            if refused.bound is not None:
-                self.host.bounded(refused.bound, str(refused))
-            self._refusals.note(request, refused)
-            body = codec.encode_error(None, refused.error)
-            await request.respond(refused.status, body, refused.headers)
-        finally:
-            admission.open -= 1
-            waiter = request.waiter
-            if waiter is not None:
-                request.waiter = None
-                waiter.close()
+            principal = self._anonymous if gate is None else gate.known(request)
+            if principal is None:
+                return self._ask_gate(request, notes)
+        if self._budget.pressed:
+            admission.check_caller(principal, request)
+        owner = None if self._siblings is None else self._owner(request)
+        if owner is not None:
+            return self._pass_on(owner, request, principal)
+        serve = notes.serve
+        return serve(request, notes, principal)
+
+    async def _ask_gate(self, request: Request, notes: HeadNotes) -> None:
+        assert self.gate is not None
+        await _completed(self._admit(request, notes, await self.gate.admit(request)))
 
     async def _show_document(self, gate: Gate, request: Request) -> bool:
         """Answer a request for a public document of the gate; return whether it was one."""
@@ -349,10 +340,7 @@ class Endpoint:
 
     # POST
 
-    # Up to the call itself nothing waits, if the body has arrived. So each step returns the work that
-    # is left as a coroutine, for `serve` to await, instead of being a coroutine around the next.
-
-    def _post(self, request: Request, notes: HeadNotes, principal: Any) -> Work:
+    def _post(self, request: Request, notes: HeadNotes, principal: Any) -> Work | None:
         """Serve a POST, whose body may still be arriving."""
         headers = notes.post
         if headers is None:
@@ -364,9 +352,9 @@ class Endpoint:
         return self._post_whole(post, body)
 
     async def _post_later(self, post: Post) -> None:
-        await self._post_whole(post, await post.outlet.read_body())
+        await _completed(self._post_whole(post, await post.outlet.read_body()))
 
-    def _post_whole(self, post: Post, body: bytes) -> Work:
+    def _post_whole(self, post: Post, body: bytes) -> Work | None:
         headers = post.headers
         try:
             message = post.message = codec.decode(body)
@@ -375,7 +363,8 @@ class Endpoint:
                 raise Refused(400, error.message, error.code) from None
             post.message = body  # a batch, or JSON that is not a message: the protocol answers
             return self._post_modern(post) if headers.says_modern else self._legacy.post(post)
-        if not (headers.says_modern or headers.is_modern(message)):
+        in_session = headers.in_session and message.method not in MODERN_ONLY
+        if in_session or not (headers.says_modern or headers.is_modern(message)):
             return self._legacy.post(post)
         if message.method not in NAMED_BY or message.id is UNSET:
             return self._post_modern(post)
@@ -394,7 +383,7 @@ class Endpoint:
         solo = self._solo = self.host.converse_alone()
         return solo
 
-    def _post_modern(self, post: Post) -> Work:
+    def _post_modern(self, post: Post) -> Work | None:
         """Serve a modern message that names nothing, or something that is not a message."""
         solo, message = self._solo or self._begin_solo(), post.message
         if isinstance(message, Envelope):
@@ -412,7 +401,7 @@ class Endpoint:
     async def _listen(self, post: Post, solo: SoloConversation) -> None:
         with self._admission.as_stream():
             calls = solo.receive_from(post.principal, post.message, post.outlet)
-            await post.outlet.serve(solo, calls, modern_status)
+            await _completed(post.outlet.serve(solo, calls, modern_status))
 
     # HTTP+SSE
 
@@ -497,3 +486,9 @@ class Endpoint:
             self._access.close()
         self._terms.lingering.stop()
         self._terms.pace.stop()
+
+
+async def _completed(rest: Work | None) -> None:
+    """Do what is left of a request, if anything is."""
+    if rest is not None:
+        await rest

@@ -26,7 +26,7 @@ from mcpearl.types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS
 Mirrored = Mapping[str, Mapping[Path, str]]
 """The parameters that tools mirror into headers: by tool, the header of each path."""
 
-_MODERN_ONLY = frozenset({"server/discover", LISTEN})
+MODERN_ONLY = frozenset({"server/discover", LISTEN})
 _MEMBER = {method: "task_id" if name == "taskId" else name for method, name in NAMED_BY.items()}
 
 
@@ -68,6 +68,7 @@ class MessageHeaders:
         "_method",
         "_name",
         "_wrong_name",
+        "in_session",
         "legacy_version",
         "says_modern",
         "session",
@@ -82,6 +83,8 @@ class MessageHeaders:
         self._name: str | None = None
         self._wrong_name: str | None = None  # why there is none, although there is a header
         self.says_modern = self.version in MODERN_VERSIONS
+        self.in_session = self.session is not None and not self.says_modern
+        """Whether only a method that sessions do not have makes the message a modern one."""
         self.legacy_version = UNNAMED if self.version is None else VERSIONS.get(self.version)
         """The version of a legacy message; None if there is no such version."""
         name = headers.get(b"mcp-name")
@@ -99,7 +102,7 @@ class MessageHeaders:
         """
         if self.says_modern or not isinstance(message, Envelope):
             return self.says_modern
-        if message.method in _MODERN_ONLY:
+        if message.method in MODERN_ONLY:
             return True
         return self.session is None and _version_in(_peek(message)) is not UNSET
 

@@ -1,12 +1,12 @@
 """Requests of the versions with sessions: POST for messages, GET for streams, DELETE for the end."""
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import UNSET
 
-from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
+from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request, Work
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.stores.errors import TOLD, StoreUnavailable
@@ -25,7 +25,7 @@ from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http_server.endpoint import Post
+    from mcpearl.transports.http_server.admitted_post import Post
 
 ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _CHANGES_SESSION = frozenset(
@@ -62,7 +62,7 @@ class LegacyRequests:
 
     # POST
 
-    def post(self, post: "Post") -> Coroutine[Any, Any, None]:
+    def post(self, post: "Post") -> Work | None:
         """Serve a message of a session, or begin one. Return a coroutine for what is left to do."""
         if self._stateless:
             return self._post_alone(post)
@@ -81,15 +81,14 @@ class LegacyRequests:
     async def _post_elsewhere(self, post: "Post", id: str, version: Version) -> None:
         """Serve a message of a session this process does not have yet."""
         session = await self._restored(id, post.principal, post.request)
-        await self._post_in(session, post, version)
+        rest = self._post_in(session, post, version)
+        if rest is not None:
+            await rest
 
-    def _post_in(
-        self, session: HttpSession, post: "Post", version: Version
-    ) -> Coroutine[Any, Any, None]:
+    def _post_in(self, session: HttpSession, post: "Post", version: Version) -> Work | None:
         outlet, message = post.outlet, post.message
-        session.enter()
-        leave = partial(self._sessions.leave, session)
-        outlet.belong(session.new_stream, leave, version.primes_streams)
+        session.open += 1
+        outlet.belong(session, self._sessions, version.primes_streams)
         conversation = session.receiver
         if self._reverse is not None and session.id:
             is_ours, passing = self._reverse.passing(session, message)
@@ -102,7 +101,7 @@ class LegacyRequests:
             self._begin(session, outlet)
             is_stored = is_stored or self._sessions.has_saved(session)
         status = legacy_status
-        if calls:
+        if calls and (post.endpoint.gate is not None or calls[0].caller.version.modern):
             calls = post.checked(conversation, calls, modern=False)
             if not calls:
                 status = modern_status  # of a modern call, with the headers of a session
@@ -137,7 +136,9 @@ class LegacyRequests:
             calls = conversation.receive(post.message, post.outlet)
             if calls:
                 calls = post.checked(conversation, calls, modern=False)
-            await post.outlet.serve(conversation, calls, legacy_status)
+            rest = post.outlet.serve(conversation, calls, legacy_status)
+            if rest is not None:
+                await rest
         finally:
             conversation.lost(None)
 
@@ -175,7 +176,7 @@ class LegacyRequests:
         version = self._version(request.headers)
         check_accept(request.headers, EVENTS)
         session = await self._session(request, principal)
-        session.enter()
+        session.open += 1
         try:
             with self._admission.as_stream():
                 await self._listen(request, session, version)

@@ -6,8 +6,8 @@ notification on. A call runs in the task of its request; only a stream has anoth
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
 from mcpearl.net.http_server.request import (
@@ -16,6 +16,7 @@ from mcpearl.net.http_server.request import (
     HeaderMap,
     HeaderPairs,
     Request,
+    Work,
 )
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
@@ -27,6 +28,10 @@ from mcpearl.transports.http_server.event_stream import EventStream, StreamReade
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.responses import Pace, respond_stream
 
+if TYPE_CHECKING:
+    from mcpearl.transports.http_server.session_table import SessionTable
+    from mcpearl.transports.http_server.sessions import HttpSession
+
 logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
 _LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
@@ -35,8 +40,12 @@ _LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 class CallRunner(Protocol):
     """Runs the calls of a request."""
 
-    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
-        """Run calls to their end, a single one in the current task."""
+    def run_at_once(self, calls: list[Call]) -> bool:
+        """Run a single call that is known not to wait; return False unless all were run to their end."""
+        ...
+
+    def run(self, calls: list[Call]) -> Work:
+        """Run what is left of the calls to its end, a single one in the current task."""
         ...
 
     def give_up(self, calls: Sequence[Call]) -> None:
@@ -83,9 +92,11 @@ class PostOutlet:
         "_calls",
         "_conversation",
         "_late",
-        "_leave",
+        "_primes",
         "_principal",
         "_request",
+        "_session",
+        "_sessions",
         "_terms",
         "answer",
         "before_answer",
@@ -101,9 +112,6 @@ class PostOutlet:
     _task: "asyncio.Task[Any] | None" = None  # waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    # Set for a request of a session, whose stream can be resumed.
-    _new_stream: Callable[[Sequence[Call]], EventStream] | None = None
-    _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
     _has_begun = False  # some of the stream has been sent
@@ -115,7 +123,8 @@ class PostOutlet:
         self._conversation: CallRunner | None = None  # runs the calls
         self._calls: Sequence[Call] = ()
         self._late = False
-        self._leave: Callable[[], None] | None = None  # notifies the session of the end
+        self._session: HttpSession | None = None  # whose stream can be resumed
+        self._primes = False  # a stream begins with an empty event, in versions that have it
         self.lingers = False  # the request could not be answered in place
         self.answer: bytes | None = None
         self.refused = False  # the answer is an error of the request itself
@@ -142,7 +151,7 @@ class PostOutlet:
     @property
     def session_id(self) -> str | None:
         """The id of the session the request belongs to."""
-        id = None if self._new_stream is None else self._request.headers.get(b"mcp-session-id")
+        id = None if self._session is None else self._request.headers.get(b"mcp-session-id")
         return None if id is None else id.decode("latin-1")
 
     def waits(self) -> None:
@@ -151,17 +160,14 @@ class PostOutlet:
         self._terms.lingering.add(self)
 
     def belong(
-        self,
-        new_stream: Callable[[Sequence[Call]], EventStream],
-        leave: Callable[[], None],
-        primes: bool,
+        self, session: "HttpSession", sessions: "SessionTable[HttpSession]", primes: bool
     ) -> None:
         """Make the POST part of a session: calls outlive their client, and the stream can be resumed.
 
-        `leave` is called when the request is over.
+        The table of sessions is notified when the request is over.
         """
-        self._new_stream = new_stream
-        self._leave = leave
+        self._session = session
+        self._sessions = sessions
         self._primes = primes
 
     # The request
@@ -218,29 +224,59 @@ class PostOutlet:
 
     # The answer
 
-    async def serve(
+    def serve(
         self, conversation: CallRunner, calls: list[Call], status: "Callable[[PostOutlet], int]"
-    ) -> None:
-        """Run the calls and send the response; `status` finds the status of an error."""
+    ) -> Work | None:
+        """Run the calls and send the response; return a coroutine for what has to wait, if anything has.
+
+        `status` finds the status of an error.
+        """
         if calls:
             self._conversation, self._calls = conversation, calls
             if self._late:
                 self._stop_timer()
                 self._watch()
-            await conversation.run(calls)
+            if not conversation.run_at_once(calls):
+                return self._run(conversation, calls, status)
+        answer = self.answer
+        if answer is None or self.before_answer is not None:
+            return self._finish(calls, status)
+        return self._respond(answer, status)
+
+    async def _run(
+        self, conversation: CallRunner, calls: list[Call], status: "Callable[[PostOutlet], int]"
+    ) -> None:
+        await conversation.run(calls)
+        answer = self.answer
+        if answer is None or self.before_answer is not None:
+            await self._finish(calls, status)
+            return
+        responding = self._respond(answer, status)
+        if responding is not None:
+            await responding
+
+    async def _finish(self, calls: list[Call], status: "Callable[[PostOutlet], int]") -> None:
+        """Respond, after what the answer acknowledges was stored; without an answer, end the stream."""
         if self.before_answer is not None:
             await self._store_first(self.before_answer)
-        answer = self.answer
-        if answer is None:
+        if self.answer is None:
             await (self._finish_stream() if calls else self._request.respond(202, b""))
             return
+        responding = self._respond(self.answer, status)
+        if responding is not None:
+            await responding
+
+    def _respond(self, answer: bytes, status: "Callable[[PostOutlet], int]") -> Work | None:
+        """Send the answer as the whole response."""
         self._calls = ()  # a call refers to its outlet: this breaks the cycle
         is_error = self.refused or answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
         code = status(self) if is_error else 200
         if len(answer) >= MIN_SIZE:
-            await self._respond_compressed(code, answer)
-        elif not self._request.respond_now(code, answer, self.headers):
-            await self._request.respond(code, answer, self.headers)
+            return self._respond_compressed(code, answer)
+        request = self._request
+        if request.respond_now(code, answer, self.headers):
+            return None
+        return request.respond(code, answer, self.headers)
 
     async def _store_first(self, store: Callable[[], Awaitable[None]]) -> None:
         """Store what the answer acknowledges. If that fails, a stream that has begun ends without it."""
@@ -268,7 +304,7 @@ class PostOutlet:
         self.open_stream()
         assert self.stream is not None
         assert self._writer is not None
-        if self._new_stream is not None:
+        if self._session is not None:
             self.stream.end()  # also if the call was cancelled, and there is no answer
         await asyncio.wait((self._writer,))
         if not self._dropped:
@@ -278,8 +314,8 @@ class PostOutlet:
 
     def close(self) -> None:
         """Release everything, and end the calls whose answers only this client waited for."""
-        if self._leave is not None:
-            self._leave()
+        if self._session is not None:
+            self._sessions.leave(self._session)
         if self.lingers or self.answer is None:
             self._release()  # otherwise it holds nothing
 
@@ -292,7 +328,7 @@ class PostOutlet:
             self._gone.cancel()
         if self._writer is not None:
             self._writer.cancel()
-        waits = self._new_stream is None and self.answer is None
+        waits = self._session is None and self.answer is None
         if waits and self._conversation is not None:
             self._conversation.give_up(self._calls)
         self._calls = ()
@@ -306,7 +342,7 @@ class PostOutlet:
         """Send signs of life; without a session, also notice when the client leaves."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._terms.keep_alive, self.open_stream)
-        if self._new_stream is None:
+        if self._session is None:
             self._follow_client()
 
     def _follow_client(self) -> "asyncio.Task[None]":
@@ -316,7 +352,7 @@ class PostOutlet:
         return self._gone
 
     def _left(self, gone: "asyncio.Task[None]") -> None:
-        if not gone.cancelled() and self._new_stream is None:
+        if not gone.cancelled() and self._session is None:
             assert self._conversation is not None
             self._conversation.give_up(self._calls)
 
@@ -369,11 +405,10 @@ class PostOutlet:
         if self.answer is not None:
             return False
         if self.stream is None:
-            make = self._new_stream
-            if make is None:
+            if self._session is None:
                 self.stream = EventStream(self._terms.max_outgoing, self.account)
             else:
-                self.stream = make(self._calls)
+                self.stream = self._session.new_stream(self._calls)
             writing = self._write(self.stream.reader())
             if self._primes:
                 self.stream.prime()

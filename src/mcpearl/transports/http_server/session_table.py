@@ -167,9 +167,11 @@ class SessionTable(Generic[S]):
 
     def find(self, id: str, principal: Any) -> S | None:
         """Return a session of this process; None if there is none, or it is another principal's."""
-        session = self.here(id)
-        if session is None:
-            return None
+        session = self._used.get(id)
+        if session is None or session.stage is _CLOSED:
+            session = self.here(id)
+            if session is None:
+                return None
         if session.principal is not principal:
             if session.principal != principal:
                 return None

@@ -95,10 +95,6 @@ class TransportSession:
         self.principal = principal
         self.receiver.recognize(principal)
 
-    def enter(self) -> None:
-        """Note that a request is being answered."""
-        self.open += 1
-
     # As a transport
 
     def tally(self, count: Callable[[int], None]) -> None:

@@ -20,7 +20,7 @@ from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.http_server.http1_request import Http1Request
-from mcpearl.net.http_server.request import EVENTS, PeerInfo, Request, Serving
+from mcpearl.net.http_server.request import EVENTS, PeerInfo, Request, Serving, Work
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -226,13 +226,13 @@ class Door:
         """
         self._endpoint = endpoint
 
-    async def serve(self, request: Request) -> None:
+    def serve(self, request: Request) -> Work | None:
         """Answer a request that was passed on."""
         arrival = request.headers.get(_ARRIVAL)
         if arrival is not None:
             assert isinstance(request, Http1Request)
             _describe(request, msgspec.json.decode(b64decode(arrival), type=_PassedOn))
-        await self._endpoint.serve(request)
+        return self._endpoint.serve(request)
 
 
 def _describe(request: Http1Request, arrival: _PassedOn) -> None:

@@ -135,7 +135,7 @@ class HttpSse:
         session = self._sessions.create(principal, caller)
         session.request = request
         self._sessions.add(session)
-        session.enter()
+        session.open += 1
         try:
             place = f"{request.root}{MESSAGES}?session_id={session.id}"
             if self._relay is not None:

@@ -226,21 +226,26 @@ def slow_to_start(initialize: Any) -> Peer:
 
 
 @pytest.mark.parametrize("initialize", [INITIALIZED, Error(-32601, "speak 2026-07-28"), None])
-async def test_a_modern_server_that_is_slow_to_start_is_modern(initialize: Any) -> None:
+async def test_a_modern_server_that_is_slow_to_start_is_modern(
+    initialize: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
     peer = slow_to_start(initialize)
-    async with await client_of(peer, connect_timeout=0.5) as client:
+    async with await client_of(peer) as client:
         assert client.era == "modern"
         await client.ping()
     assert not peer.asked("notifications/initialized")
 
 
-async def test_a_modern_server_may_answer_the_probe_last() -> None:
+async def test_a_modern_server_may_answer_the_probe_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
+
     def refuse(message: dict[str, Any]) -> Any:
         peer.send(id=message["id"], error={"code": -32601, "message": "speak 2026-07-28"})
         peer.send(id=peer.asked("server/discover")[0]["id"], result=DISCOVERED)
 
     peer = Peer(server_discover=lambda _: None, initialize=refuse)
-    async with await client_of(peer, connect_timeout=0.5) as client:
+    async with await client_of(peer) as client:
         assert client.era == "modern"
 
 

@@ -84,10 +84,11 @@ async def test_any_error_that_is_not_modern_means_legacy(code: int) -> None:
     assert methods == ["server/discover", "initialize", "notifications/initialized"]
 
 
-async def test_silence_means_legacy() -> None:
+async def test_silence_means_legacy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
     peer = legacy_peer()
     peer["server/discover"] = lambda _: None
-    async with await client_of(peer, connect_timeout=1) as client:
+    async with await client_of(peer) as client:
         assert client.era == "legacy"
 
 
@@ -226,21 +227,26 @@ def slow_to_start(initialize: Any) -> Peer:
 
 
 @pytest.mark.parametrize("initialize", [INITIALIZED, Error(-32601, "speak 2026-07-28"), None])
-async def test_a_modern_server_that_is_slow_to_start_is_modern(initialize: Any) -> None:
+async def test_a_modern_server_that_is_slow_to_start_is_modern(
+    initialize: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
     peer = slow_to_start(initialize)
-    async with await client_of(peer, connect_timeout=0.5) as client:
+    async with await client_of(peer) as client:
         assert client.era == "modern"
         await client.ping()
     assert not peer.asked("notifications/initialized")
 
 
-async def test_a_modern_server_may_answer_the_probe_last() -> None:
+async def test_a_modern_server_may_answer_the_probe_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
+
     def refuse(message: dict[str, Any]) -> Any:
         peer.send(id=message["id"], error={"code": -32601, "message": "speak 2026-07-28"})
         peer.send(id=peer.asked("server/discover")[0]["id"], result=DISCOVERED)
 
     peer = Peer(server_discover=lambda _: None, initialize=refuse)
-    async with await client_of(peer, connect_timeout=0.5) as client:
+    async with await client_of(peer) as client:
         assert client.era == "modern"
 
 
@@ -272,7 +278,7 @@ async def test_a_handshake_without_an_answer_names_its_setting_and_shows_stderr(
         tmp_path, "print('Downloading…', file=sys.stderr, flush=True)\nsys.stdin.read()"
     )
     with pytest.raises(RequestTimeout) as caught:
-        await Client(server.path, connect_timeout=0.5).connect()
+        await Client(server.path, connect_timeout=3.0).connect()
     assert "a larger `connect_timeout`" in str(caught.value)
     assert "Downloading…" in str(caught.value)
 

@@ -67,9 +67,11 @@ class Onlooker:
 
     async def look(self, view: str) -> None:
         await self._browser.evaluate(STILL)  # colours that are changing would be measured
-        await self._browser.screenshot(self._pictures / f"{view}.png", whole=True)
         for script in (TOO_WIDE, LOOK, COVERED):
-            assert await self._browser.evaluate(script) == [], view
+            if found := await self._browser.evaluate(script):
+                picture = self._pictures / f"{view}.png"
+                await self._browser.screenshot(picture, whole=True)
+                pytest.fail(f"{view}, as in {picture}: {found}")
 
 
 @asynccontextmanager

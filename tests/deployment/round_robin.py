@@ -44,6 +44,7 @@ class RoundRobin:
         self._count = len(places)
         self._places = cycle(places)
         self.passed = 0
+        self.begun = 0  # sessions that were asked for, whether or not an answer came back
         self.ended: list[str] = []  # ids of sessions whose end was acknowledged
         self.port = 0
 
@@ -60,6 +61,7 @@ class RoundRobin:
         sizes = [int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")]
         body = await reader.readexactly(sizes[0]) if sizes else b""
         self.passed += 1
+        self.begun += b'"initialize"' in body
         method, headers = first.partition(b" ")[0], _headers(lines)
         far_reader, far = await self._next()
         try:

@@ -60,6 +60,7 @@ KINDS = (
     Kind("mcpearl 2026-07-28", CALLED, False),
 )
 FROZEN = 7.0  # seconds the store stands still: longer than the server waits for a reply
+LEAST_KILLS = 3  # however long workers take to start
 KEPT = 120
 """Seconds after which what is not used expires in a scene that is waited for."""
 EXPIRING = 90.0  # seconds beyond that: a task is kept a minute longer than its time
@@ -195,10 +196,13 @@ class Visitor:
                 await asyncio.sleep(0.1)
 
     async def use(self, client: Client, until: float, first: int = 1) -> int:
-        """Call tools one after the other until time is up; return the number of the next call."""
+        """Call tools one after the other until time is up; return the number of the next call.
+
+        Each tool is called at least once, however slow the machine is.
+        """
         number = first
         tools = self.kind.tools
-        while time.monotonic() < until:
+        while time.monotonic() < until or number - first < len(tools):
             await self._call(client, tools[number % len(tools)], f"{self.name}-{number}")
             number += 1
             await asyncio.sleep(random.uniform(0.0, 0.05))
@@ -236,9 +240,9 @@ async def surely(step: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def kill(machines: list[Killable], books: Books, until: float, every: float) -> None:
-    """Kill a worker of each machine in turn."""
+    """Kill a worker of each machine in turn, until time is up and a few are killed."""
     turn = 0
-    while time.monotonic() < until:
+    while time.monotonic() < until or books.kills < LEAST_KILLS:
         await asyncio.sleep(every)
         killed = machines[turn % len(machines)].kill_one()
         if killed is not None:
@@ -333,6 +337,8 @@ async def play(
             for machine in machines:
                 machine.stop()
         figures = {**books.figures(), "requests": balancer.passed}
+        figures["sessions ended"] = len(balancer.ended)
+        figures["sessions not ended"] = balancer.begun - len(balancer.ended)
         figures["left"] = await left(store, balancer.ended)
         if kept:
             began = time.monotonic()

@@ -34,9 +34,9 @@ async def test_timeouts(world: World, protocol: str) -> None:
         giving_up = asyncio.ensure_future(call(client, given_up, 10_000, timeout=60))
         outcomes = await asyncio.gather(
             # Nobody asked for progress, so there is none.
-            call(client, silent, 10_000, timeout=0.2),
-            call(client, working, 50, timeout=2.0, longest=60),
-            call(limited, endless, 10_000, timeout=2.5, longest=3.0),
+            call(client, silent, 10_000, timeout=2.0),
+            call(client, working, 90, timeout=4.0, longest=60),
+            call(limited, endless, 10_000, timeout=4.0, longest=4.5),
             return_exceptions=True,
         )
         assert isinstance(outcomes[0], RequestTimeout)

@@ -97,7 +97,7 @@ async def walk(mode: str, target: list[str]) -> dict[str, Any]:
         answer = await client.session.send_request(audit, Audited)
         met["audit"] = {"since": answer.since, "trace": answer.trace}
         try:
-            await client.call_tool("sleep", {"seconds": 60}, timeout=0.3)
+            await client.call_tool("sleep", {"seconds": 60}, timeout=2.0)
         except Exception as error:
             met["cancelled"] = type(error).__name__
         while not (await client.call_tool("interrupted")).data:

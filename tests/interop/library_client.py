@@ -21,7 +21,7 @@ async def pydantic_ai(command: list[str] | None, url: str, headers: dict[str, st
         if command
         else StreamableHttpTransport(url, headers=headers)
     )
-    async with MCPToolset(transport, tool_error_behavior="error") as tools:
+    async with MCPToolset(transport, tool_error_behavior="error", init_timeout=60) as tools:
         listed = await tools.list_tools()
         try:
             failed = await tools.direct_call_tool("fail", {})

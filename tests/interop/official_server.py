@@ -125,8 +125,9 @@ async def chatter(ctx: Context[Any, Any]) -> str:
 
 
 @server.tool()
-async def sleep(seconds: float) -> str:
+async def sleep(seconds: float, ctx: Context[Any, Any]) -> str:
     """Take a while, and remember having been cancelled."""
+    await ctx.report_progress(0)
     try:
         await anyio.sleep(seconds)
     except anyio.get_cancelled_exc_class():

@@ -236,7 +236,7 @@ async def test_the_official_client_and_server_on_both_sides(mode: str, upstream:
             answer = await client.session.send_request(request, client_tests.Audited)
             assert (answer.since, answer.trace) == (3, META["traceparent"])
             with pytest.raises(MCPError):
-                await client.call_tool("sleep", {"seconds": 60}, read_timeout_seconds=0.5)
+                await client.call_tool("sleep", {"seconds": 60}, read_timeout_seconds=2.0)
 
             async def interrupted() -> bool:
                 return text_of(await client.call_tool("interrupted")) == "1"

@@ -318,10 +318,12 @@ async def test_meta_and_a_method_of_an_extension(connect: Connect, protocol: str
 async def test_cancelled(connect: Connect, protocol: str):
     async with connect(protocol) as client:
         with pytest.raises(RequestTimeout):
-            await client.call_tool("sleep", {"seconds": 60}, timeout=0.5)
+            await client.call_tool("sleep", {"seconds": 60}, timeout=2.0)
         await until_interrupted(client, 1)
-        call = asyncio.create_task(client.call_tool("sleep", {"seconds": 60}))
-        await asyncio.sleep(0.5)
+        begun = asyncio.Event()
+        sleeping = client.call_tool("sleep", {"seconds": 60}, on_progress=lambda _: begun.set())
+        call = asyncio.create_task(sleeping)
+        await asyncio.wait_for(begun.wait(), 30)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

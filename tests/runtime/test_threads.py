@@ -193,7 +193,7 @@ async def test_every_key_finds_a_thread_while_there_are_keys_that_hold_theirs() 
     pool = ThreadPool(8)
     let_go = threading.Event()
     stuck = [asyncio.create_task(pool.run(lambda: let_go.wait(60), key)) for key in "ab" * 20]
-    await asyncio.sleep(0.05)
+    await eventually(lambda: pool._threads == 7 and pool._jobs.qsize() == 0)
     assert await asyncio.wait_for(pool.run(lambda: "c", "c"), 30) == "c"
     let_go.set()
     await asyncio.gather(*stuck)

@@ -19,9 +19,9 @@ SCRIPT = Path(__file__).with_name("trap_server.py")
 HANGS = 30.0  # seconds after which a test that waits gives up
 
 
-def _environment(log_level: str) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    return kept | {"MCPEARL_LOG_LEVEL": log_level}
+    return kept | {"MCPEARL_LOG_LEVEL": "WARNING"}  # stderr is for what goes wrong
 
 
 class StdioServer:
@@ -37,14 +37,13 @@ class StdioServer:
         *arguments: str,
         reads: bool = True,
         stdin: Any = subprocess.PIPE,
-        log_level: str = "WARNING",  # stderr is for what goes wrong
     ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), *arguments],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment(log_level),
+            env=_environment(),
         )
         self.lines: queue.Queue[dict[str, Any] | None] = queue.Queue()  # None at the end of output
         self.stderr = b""

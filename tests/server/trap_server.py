@@ -57,7 +57,7 @@ def block(seconds: float) -> str:
 
 @app.tool
 async def block_loop(seconds: float) -> str:
-    print("blocking", file=sys.stderr, flush=True)
+    os.write(2, b"blocking\n")
     time.sleep(seconds)  # a mistake in an async function, and a common one
     return "blocked everyone"
 

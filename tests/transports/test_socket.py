@@ -356,12 +356,12 @@ async def test_a_client_that_never_speaks_is_dropped():
 async def test_a_client_that_is_silent_too_long_is_dropped_but_not_one_that_waits():
     port = free_port()
     app = make_app()
-    async with serving(app, Tcp(port=port, idle_timeout=0.3)):
+    async with serving(app, Tcp(port=port, idle_timeout=1.0)):
         idle, waiting = await bare(port), await bare(port)
         idle.say(call("add", 1, a=1, b=1) + b"\n")
-        waiting.say(call("work", 2, number=2, seconds=1.0) + b"\n")
+        waiting.say(call("work", 2, number=2, seconds=2.0) + b"\n")
         assert (await idle.line())["result"]
-        assert "No message came for 0.3 s" in (await idle.line())["error"]["message"]
+        assert "No message came for 1 s" in (await idle.line())["error"]["message"]
         assert await idle.line() is None
         assert (await waiting.line())["result"]["structuredContent"] == {"result": 2}
 

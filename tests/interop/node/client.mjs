@@ -163,7 +163,7 @@ try {
 
     const control = new AbortController();
     const sleeping = call('sleep', { seconds: 60 }, { signal: control.signal }).catch(() => 'given up');
-    setTimeout(() => control.abort('enough'), 300);
+    setTimeout(() => control.abort('enough'), 2000);
     met.cancelled = await sleeping;
     while ((await call('interrupted')).content[0].text === '0') await new Promise(resolve => setTimeout(resolve, 50));
 

@@ -103,6 +103,28 @@ def test_the_first_line_says_where_it_is(script: Path, wire: str, scheme: str):
         assert "weather has stopped" in errors
 
 
+WRITING = """
+@app.background(name="writes")
+async def writes() -> None:
+    while True:
+        print("x" * 8000, file=sys.stderr)
+        await asyncio.sleep(0)
+
+app.run("tcp", port=0)
+"""
+
+
+def test_a_signal_that_comes_while_the_process_writes_to_its_log_stops_it(script: Path):
+    with started(script, WRITING, PYTHONUNBUFFERED="") as process:
+        while "serves at" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert "stopping on SIGTERM" in errors
+        assert "reentrant" not in errors
+
+
 def test_workers_are_announced_by_their_parent(script: Path):
     with started(script, "app.run('http', port=0, workers=2)") as process:
         line = process.stderr.readline()

@@ -130,7 +130,7 @@ async def test_giving_up_reaches_the_server(address: Address, protocol: str, mod
     async with connect(address(mode), protocol) as client:
         before = int(text_of(await client.call_tool("interrupted")))
         with pytest.raises(RequestTimeout):
-            await client.call_tool("sleep", {"seconds": 60}, timeout=0.3)
+            await client.call_tool("sleep", {"seconds": 60}, timeout=2.0)
         await until_interrupted(client, before + 1)
 
 
@@ -282,5 +282,5 @@ async def test_http_and_sse(address: Address) -> None:
         assert [text_of(result) for result in results] == [f"call {n}" for n in range(50)]
         before = int(text_of(await client.call_tool("interrupted")))
         with pytest.raises(RequestTimeout):
-            await client.call_tool("sleep", {"seconds": 60}, timeout=0.3)
+            await client.call_tool("sleep", {"seconds": 60}, timeout=2.0)
         await until_interrupted(client, before + 1)

@@ -323,7 +323,7 @@ async def test_a_silent_client_is_pinged_and_stays(clock: MovableClock):
 
 async def test_a_client_that_answers_no_ping_is_gone():
     app = make_app()
-    async with served(app=app, ping_interval=0.1, ping_timeout=0.2) as url:
+    async with served(app=app, ping_interval=2.0, ping_timeout=0.2) as url:
         port = int(url.rpartition(":")[2])
         dead = socket.create_connection(("127.0.0.1", port))
         dead.sendall(
@@ -351,7 +351,7 @@ async def test_a_server_that_answers_no_ping_is_gone():
     port = free_port()
     done = asyncio.Event()
     async with serve(silent, "127.0.0.1", port, subprotocols=["mcp"]):
-        beat = Beat(interval=0.1, timeout=0.2)
+        beat = Beat(interval=1.0, timeout=0.2)
         transport = WebSocketClient(f"ws://127.0.0.1:{port}", Limits(), beat=beat)
         async with Client(transport) as client:
             with pytest.raises(ConnectionLost, match=r"did not answer a ping within 0\.2 s"):

@@ -256,8 +256,11 @@ def stop_signals() -> Iterator[asyncio.Event]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         asked = True
-        logger.info("stopping on %s", signal.Signals(number).name)
-        loop.call_soon_threadsafe(stop.set)
+        loop.call_soon_threadsafe(begin, signal.Signals(number).name)
+
+    def begin(name: str) -> None:  # on the loop: a signal may come while a log is being written
+        logger.info("stopping on %s", name)
+        stop.set()
 
     before: dict[int, Any] = {}
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, McpearlError, Server
+from mcpearl.protocol.lifecycle import Phase
 from tests.waiting import eventually
 
 from .peers import client_of, modern_peer
@@ -93,12 +94,10 @@ async def test_the_connection_of_a_closed_client_is_garbage_collected() -> None:
 
 async def test_closing_from_two_places_and_inside_a_callback() -> None:
     app = an_app()
-    closed = asyncio.Event()
     client: Client
 
     async def close(params: Any) -> None:
         await client.close()
-        closed.set()
 
     client = Client(app, on_log=close, log_level="debug")
     await client.connect()
@@ -106,6 +105,7 @@ async def test_closing_from_two_places_and_inside_a_callback() -> None:
         await client.call_tool("wait")
     await eventually(lambda: not app.core.roster)
     await asyncio.gather(client.close(), client.close())
+    await eventually(lambda: client.state is Phase.CLOSED)  # by the one in the callback
     with pytest.raises(McpearlError, match="not connected"):
         await client.ping()
 

@@ -204,12 +204,81 @@ class Observer:
         """
 
 
-Times = list[Any]
-"""Of calls of tools that succeeded, in a row: name, time of the answer, bytes of the answer.
+Told = Callable[[Any, Any, int], None]
+"""Called with a call, its answer and the size of the answer."""
 
-They ran one after the other: each began when the one before it was answered. Tuples would start the
-collector of garbage, which looks at all objects that refer to others.
-"""
+
+class Row:
+    """Calls of one tool that were read together, ran one after the other and succeeded.
+
+    Each began when the one before it was answered, so the clock is read once for each. What is kept of a
+    call is the time of its answer and nothing else: what is kept until the end of a read takes memory
+    that the next call would have used again.
+
+    Args:
+        add_up: Counts the calls of a row. It must not raise.
+        tell: Tells the observer of a call that is not counted in a row.
+    """
+
+    __slots__ = ("_add_up", "_tell", "is_open", "since", "size", "times", "tool")
+
+    def __init__(self, add_up: "Callable[[Row], None]", tell: Told) -> None:
+        self._add_up = add_up
+        self._tell = tell
+        self.is_open = False
+        """Whether calls that were read together are being started."""
+        self.tool = ""
+        """The name of the tool."""
+        self.since = 0.0
+        """When the first of the calls began."""
+        self.times: list[float] = []
+        """When each was answered."""
+        self.size = 0
+        """Bytes of their answers."""
+
+    @property
+    def latest(self) -> float:
+        """When the last of the calls was answered, and the next begins."""
+        return self.times[-1] if self.times else self.since
+
+    def begin(self) -> None:
+        """Begin a row, or go on after a call that is not counted in it: the next call begins now."""
+        if self.times:
+            self._flush()
+        self.is_open, self.since = True, clock.monotonic()
+
+    def end(self) -> None:
+        """Have the calls counted."""
+        self.is_open = False
+        if self.times:
+            self._flush()
+
+    def add_first(self, tool: str, size: int) -> None:
+        """Add a call of another tool than the one before it.
+
+        Args:
+            tool: The name of the tool.
+            size: Bytes of the answer.
+        """
+        since = self.latest
+        if self.times:
+            self._flush()
+        self.tool, self.since, self.size = tool, since, size
+        self.times.append(clock.monotonic())
+
+    def _flush(self) -> None:
+        self._add_up(self)
+        self.times, self.size = [], 0
+
+    def tell_apart(self, call: Any, answer: Any, size: int) -> None:
+        """Tell the observer that a call was answered which is not counted in the row."""
+        if not self.is_open:
+            self._tell(call, answer, size)
+            return
+        if call.noted is None and size:
+            call.noted = self.latest
+        self._tell(call, answer, size)
+        self.begin()
 
 
 class FastObserver(Observer):
@@ -218,15 +287,14 @@ class FastObserver(Observer):
     adds_up = False
     """Whether it counts calls of tools that were read together, ran without waiting and succeeded.
 
-    Then `add_up` is called once for all of them, and `answered` is not called for each.
+    Then `add_up` is called once for many of them, and `answered` is not called for each.
     """
 
-    def add_up(self, since: float, times: Times) -> None:
+    def add_up(self, row: Row) -> None:
         """Count such calls. It must not raise.
 
         Args:
-            since: When the first of them began.
-            times: The calls.
+            row: The calls; at least one.
         """
         raise NotImplementedError
 

@@ -18,9 +18,9 @@ from mcpearl.runtime.observer import (
     FastObserver,
     Observer,
     Outcome,
+    Row,
     SamplingObserver,
     Stretch,
-    Times,
     outcome_of,
 )
 from mcpearl.types.base import decode
@@ -182,10 +182,14 @@ class Guarded:
         return own.answered if isinstance(own, FastObserver) else self._tell_answer
 
     @property
-    def add_up(self) -> Callable[[float, Times], None] | None:
+    def add_up(self) -> Callable[[Row], None] | None:
         """The function to call once for many calls of tools that succeeded; None: all are told."""
         own = self._observer
         return own.add_up if isinstance(own, FastObserver) and own.adds_up else None
+
+    def row(self) -> Row | None:
+        """Return what counts calls of a new connection that are read together; None: all are told."""
+        return None if self.add_up is None else Row(self.add_up, self.answered)
 
     def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
         """Report that a call was answered, if it ran and this is the first answer."""
@@ -252,7 +256,7 @@ class Several(Guarded):
         return self._tell_answer
 
     @property
-    def add_up(self) -> Callable[[float, Times], None] | None:
+    def add_up(self) -> Callable[[Row], None] | None:
         """None: each is told of every call."""
         return None
 
@@ -401,7 +405,7 @@ class Sampled(Several):
         return answered
 
     @property
-    def add_up(self) -> Callable[[float, Times], None] | None:
+    def add_up(self) -> Callable[[Row], None] | None:
         """The function of the other one to call once for many calls that are not followed."""
         return None if self._other is None else self._other.add_up
 

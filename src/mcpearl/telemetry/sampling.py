@@ -240,8 +240,8 @@ class Draws(Stretch):
             if misses:
                 self.left = misses - 1
                 return False
-        self._wins = False
         self._coin.win()
+        self.left, self._wins = self._coin.misses()
         return True
 
 

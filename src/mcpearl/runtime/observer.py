@@ -5,7 +5,7 @@ An observer is set when the server or client is created. Without one, calls do n
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -315,15 +315,29 @@ class FastObserver(Observer):
 class Stretch:
     """Decides which calls of one connection are followed."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "wins")
 
     def __init__(self) -> None:
         self.left = 0
         """How many of the next calls are not followed, except those that belong to a trace."""
+        self.wins = False
+        """Whether the call after these is known to be followed."""
 
     def follows(self, call: Any) -> bool:
         """Whether a call that begins is followed. It must not raise."""
         raise NotImplementedError
+
+    def draw(self) -> None:
+        """Decide on the calls after one that is followed. It must not raise."""
+        raise NotImplementedError
+
+
+class Late(Protocol):
+    """A call that is followed, of which nothing is made until something looks at it, or it ends."""
+
+    def enter(self) -> Any:
+        """Mark the current context as that of the call; return what removes the mark."""
+        ...
 
 
 class SamplingObserver(Observer):
@@ -346,6 +360,30 @@ class SamplingObserver(Observer):
         returned. They must not raise.
         """
         raise NotImplementedError
+
+    def begin_late(self, call: Any, began: float, passed: Any) -> Late | None:
+        """Begin to follow a call among others that are not followed.
+
+        The result is passed to `call_ended` or to `end_late`. It must not raise.
+
+        Args:
+            call: The call. Its stretch has it that it is followed.
+            began: When it began, in monotonic time.
+            passed: What removes the mark from the current context.
+
+        Returns:
+            None if `call_began` has to be called.
+        """
+        return None
+
+    def end_late(self, late: Any, call: Any, ended: float) -> None:
+        """Note that a call of a tool has succeeded, unless `call_ended` was called.
+
+        Args:
+            late: What `begin_late` returned.
+            call: The call.
+            ended: When it was answered, in monotonic time.
+        """
 
 
 def outcome_of(answer: Any) -> Outcome:

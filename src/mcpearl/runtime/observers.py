@@ -16,6 +16,7 @@ from mcpearl.runtime.observer import (
     AnsweredMessage,
     Counters,
     FastObserver,
+    Late,
     Observer,
     Outcome,
     Row,
@@ -340,11 +341,12 @@ class Sampled(Several):
     For a call that is not followed, only the time is noted.
     """
 
-    __slots__ = ("_looks", "_other", "_sampler")
+    __slots__ = ("_looks", "_other", "_place", "_sampler")
 
     def __init__(self, each: Iterable[Guarded]) -> None:
         super().__init__(each)
-        (self._sampler,) = (one._observer for one in self._each if one.samples)
+        (self._place,) = (place for place, one in enumerate(self._each) if one.samples)
+        self._sampler = self._each[self._place]._observer
         self._other = next((one for one in self._each if not one.samples), None)
         others_look = self._other is not None and not isinstance(
             self._other._observer, FastObserver
@@ -374,6 +376,21 @@ class Sampled(Several):
             return call_began(call) if follows(call) else clock.monotonic()
 
         return note
+
+    def begin_late(self, call: Any, began: float, passed: Any) -> Late | None:
+        """Begin to follow a call among others that are not followed; None if it has to be noted."""
+        late: Late | None = self._sampler.begin_late(call, began, passed)
+        if late is not None:
+            call.noted = noted = [began] * len(self._each)
+            noted[self._place] = late
+        return late
+
+    def end_late(self, late: Late, call: Any, ended: float) -> None:
+        """Tell the sampler that a call has succeeded which the other one has counted."""
+        try:
+            self._sampler.end_late(late, call, ended)
+        except Exception:
+            self._each[self._place].failed("call_ended")
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
         """Return the functions that begin and end a stretch of calls that are not followed."""

@@ -116,10 +116,35 @@ class SampledCalls(TimedCalls):
             self._begin(call, None)
             if call.work is not None:
                 self._leave(call)
-            return
-        self.end_read()
-        self.start(call)
-        self.begin_read()
+        elif not (self._marked and self._stretch.wins and self._follow(call)):
+            self.end_read()
+            self.start(call)
+            self.begin_read()
+
+    def _follow(self, call: Call) -> bool:
+        """Start a call that is followed, and is counted with the others if it succeeds at once.
+
+        Returns whether it was started; otherwise it is no such call.
+        """
+        row, observer = self._row, self._observer
+        if row is None or _has_trace(call.params.meta or {}):
+            return False
+        late = observer.begin_late(call, row.latest, self._passed)
+        if late is None:
+            return False
+        entered = late.enter()
+        try:
+            self._begin(call, None)
+        finally:
+            self._resume(entered)
+        if call.work is not None:
+            self._leave(call)
+        if not self._end.is_open(call):
+            observer.end_late(late, call, row.latest)
+        if not self._closing:
+            self._stretch.draw()
+            self._free, self._stretch.left = self._stretch.left, 0
+        return True
 
     def start(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a context that is prepared for it."""

@@ -381,8 +381,9 @@ class Sampled(Several):
         """Begin to follow a call among others that are not followed; None if it has to be noted."""
         late: Late | None = self._sampler.begin_late(call, began, passed)
         if late is not None:
-            call.noted = noted = [began] * len(self._each)
+            noted: list[Any] = [began] * len(self._each)
             noted[self._place] = late
+            call.noted = noted
         return late
 
     def end_late(self, late: Late, call: Any, ended: float) -> None:

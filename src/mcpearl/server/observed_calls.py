@@ -71,7 +71,16 @@ class TimedCalls(Calls):
 class SampledCalls(TimedCalls):
     """Calls of which the observer follows only some; of the others it notes only the time."""
 
-    __slots__ = ("_free", "_marked", "_pass_by", "_passed", "_resume", "_stretch")
+    __slots__ = (
+        "_begin_late",
+        "_end_late",
+        "_free",
+        "_marked",
+        "_pass_by",
+        "_passed",
+        "_resume",
+        "_stretch",
+    )
 
     def __init__(self, core: ServerCore, *rest: Any) -> None:
         super().__init__(core, *rest)
@@ -79,6 +88,7 @@ class SampledCalls(TimedCalls):
         assert isinstance(observer, Sampled)
         self._stretch = observer.stretch()
         self._note = observer.noting(self._stretch)
+        self._begin_late, self._end_late = observer.begin_late, observer.end_late
         self._pass_by, self._resume = observer.passing_by()
         self._free = 0  # calls that are not followed, and for which the context is marked
         self._marked = False
@@ -126,10 +136,10 @@ class SampledCalls(TimedCalls):
 
         Returns whether it was started; otherwise it is no such call.
         """
-        row, observer = self._row, self._observer
+        row = self._row
         if row is None or _has_trace(call.params.meta or {}):
             return False
-        late = observer.begin_late(call, row.latest, self._passed)
+        late = self._begin_late(call, row.latest, self._passed)
         if late is None:
             return False
         entered = late.enter()
@@ -140,7 +150,7 @@ class SampledCalls(TimedCalls):
         if call.work is not None:
             self._leave(call)
         if not self._end.is_open(call):
-            observer.end_late(late, call, row.latest)
+            self._end_late(late, call, row.latest)
         if not self._closing:
             self._stretch.draw()
             self._free, self._stretch.left = self._stretch.left, 0

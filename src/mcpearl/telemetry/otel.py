@@ -215,7 +215,7 @@ class OpenTelemetry(SamplingObserver):
 
     def begin_late(self, call: Any, began: float, passed: Any) -> LateCall | None:
         """Begin a trace whose span nothing may look at; None if it is more than a light span."""
-        around = passed.old_value
+        around = getattr(passed, "old_value", passed)  # the context without the mark
         if (
             call.method == "tools/call"
             and (around is Token.MISSING or (around.__class__ is Context and not around))

@@ -268,9 +268,9 @@ class Draws(Stretch):
         if self._follows_all():
             return True
         if not self.wins:
-            self.draw()
-            if self.left:
-                self.left -= 1
+            misses, self.wins = self._coin.misses()
+            if misses:
+                self.left = misses - 1
                 return False
         self._coin.win()
         self.draw()

@@ -217,16 +217,15 @@ class Row:
 
     Args:
         add_up: Counts the calls of a row. It must not raise.
-        tell: Tells the observer of a call that is not counted in a row.
+        tell: Tells the observer of any other call.
     """
 
-    __slots__ = ("_add_up", "_tell", "is_open", "since", "size", "times", "tool")
+    __slots__ = ("_add_up", "since", "size", "tell", "times", "tool")
 
     def __init__(self, add_up: "Callable[[Row], None]", tell: Told) -> None:
         self._add_up = add_up
-        self._tell = tell
-        self.is_open = False
-        """Whether calls that were read together are being started."""
+        self.tell = tell
+        """Tells the observer of a call that was not read with others."""
         self.tool = ""
         """The name of the tool."""
         self.since = 0.0
@@ -245,11 +244,10 @@ class Row:
         """Begin a row, or go on after a call that is not counted in it: the next call begins now."""
         if self.times:
             self._flush()
-        self.is_open, self.since = True, clock.monotonic()
+        self.since = clock.monotonic()
 
     def end(self) -> None:
         """Have the calls counted."""
-        self.is_open = False
         if self.times:
             self._flush()
 
@@ -271,13 +269,10 @@ class Row:
         self.times, self.size = [], 0
 
     def tell_apart(self, call: Any, answer: Any, size: int) -> None:
-        """Tell the observer that a call was answered which is not counted in the row."""
-        if not self.is_open:
-            self._tell(call, answer, size)
-            return
+        """Tell the observer of a call that was read with those of the row, and is not counted in it."""
         if call.noted is None and size:
             call.noted = self.latest
-        self._tell(call, answer, size)
+        self.tell(call, answer, size)
         self.begin()
 
 

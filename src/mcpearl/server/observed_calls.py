@@ -28,23 +28,23 @@ class TimedCalls(Calls):
 
     def __init__(self, core: ServerCore, *rest: Any) -> None:
         super().__init__(core, *rest)
-        self._rows = rows = None if core.observer is None else core.observer.row()
-        if rows is not None:
-            self._answered = rows.tell_apart
+        self._rows = None if core.observer is None else core.observer.row()
 
     def begin_read(self) -> Callable[[Call], None]:
         """Return the function that starts each of the calls that were read together."""
         if self._closing:
             return self.start
-        if self._rows is not None:
-            self._row = self._rows
-            self._rows.begin()
+        row = self._rows
+        if row is not None:
+            self._row, self._answered = row, row.tell_apart
+            row.begin()
         return self.start_read
 
     def end_read(self) -> None:
         """Tell the observer of the calls that were answered."""
         row, self._row = self._row, None
         if row is not None:
+            self._answered = row.tell
             row.end()
 
     def start_read(self, call: Call) -> None:
@@ -137,7 +137,7 @@ class SampledCalls(TimedCalls):
         Returns whether it was started; otherwise it is no such call.
         """
         row = self._row
-        if row is None or _has_trace(call.params.meta or {}):
+        if row is None or self._closing or _has_trace(call.params.meta or {}):
             return False
         late = self._begin_late(call, row.latest, self._passed)
         if late is None:

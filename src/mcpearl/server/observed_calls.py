@@ -96,22 +96,23 @@ class SampledCalls(TimedCalls):
 
     def begin_read(self) -> Callable[[Call], None]:
         """Return the function that starts each of the calls that were read together."""
-        if not self._closing:
-            self._mark()
-        return super().begin_read()
+        if self._closing:
+            return self.start
+        row, stretch = self._rows, self._stretch
+        if row is not None:
+            self._row, self._answered = row, row.tell_apart
+            row.since = clock.monotonic()
+        if stretch.left:
+            self._free, stretch.left = stretch.left, 0
+            self._marked, self._passed = True, self._pass_by()
+        return self.start_read
 
     def end_read(self) -> None:
         """Tell the observer of the calls that were answered, and take the mark from the context."""
-        super().end_read()
-        self._remove_mark()
-
-    def _mark(self) -> None:
-        """Mark the context for the next calls that are not followed."""
-        if self._stretch.left:
-            self._free, self._stretch.left = self._stretch.left, 0
-            self._marked, self._passed = True, self._pass_by()
-
-    def _remove_mark(self) -> None:
+        row, self._row = self._row, None
+        if row is not None:
+            self._answered = row.tell
+            row.end()
         if self._marked:
             self._marked = False
             self._stretch.left, self._free = self._free, 0

@@ -1,9 +1,11 @@
 """Spans of sampled calls: what is exported is what the SDK would have exported."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
@@ -11,8 +13,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
 
-from mcpearl import Client, Server
+from mcpearl import Client, Server, ToolError
+from mcpearl.server.connection import ServerConnection
 from mcpearl.telemetry.light_spans import LightSpan
+from tests.server.wire import wire
 
 ALMOST_ALL = 1 - 1e-12
 Provide = Callable[..., tuple[TracerProvider, InMemorySpanExporter]]
@@ -200,3 +204,85 @@ async def test_with_another_sdk_all_spans_are_the_sdks_own(
     assert [isinstance(each, LightSpan) for each in seen] == [False, False]
     assert read(exporter, "tools/call work").status.is_unset
     assert not read(exporter, "tools/call fail").status.is_ok
+
+
+async def test_sampled_calls_among_others_have_the_span_that_their_handlers_see(
+    provide: Provide,
+) -> None:
+    """Of calls that are read together, whether they look at their span, fail, wait, or leave a task."""
+    _, exporter = provide(ParentBased(TraceIdRatioBased(0.5)))
+    app = Server("traced", telemetry=True)
+    metrics = app.measure().metrics
+    seen: dict[str, list[trace.SpanContext]] = {}
+    tasks: list[asyncio.Task[None]] = []
+
+    def look(name: str) -> None:
+        seen.setdefault(name, []).append(trace.get_current_span().get_span_context())
+
+    @app.tool
+    async def passes() -> str:
+        return "done"
+
+    @app.tool
+    async def looks() -> str:
+        look("looks")
+        trace.get_current_span().set_attribute("own", 1)
+        return "done"
+
+    @app.tool
+    async def fails() -> str:
+        look("fails")
+        raise ToolError("no")
+
+    @app.tool
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        look("waits")
+        return "done"
+
+    @app.tool
+    async def leaves() -> str:
+        async def after() -> None:
+            look("leaves")
+
+        tasks.append(asyncio.create_task(after()))
+        return "done"
+
+    names = ("passes", "looks", "fails", "waits", "leaves")
+    each = 100
+    async with wire(app, "2025-11-25") as client:
+        (connection,) = app.connections
+        assert isinstance(connection, ServerConnection)
+        connection.received(
+            [
+                msgspec.json.encode(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": number,
+                        "method": "tools/call",
+                        "params": {"name": names[number % len(names)], "arguments": {}},
+                    }
+                )
+                for number in range(each * len(names))
+            ]
+        )
+        for number in range(each * len(names)):
+            await client.answer_to(number)
+        await asyncio.gather(*tasks)
+        counted = metrics.snapshot().calls
+    for name in names:
+        error = "tool_error" if name == "fails" else ""
+        assert sum(counted["tools/call", name, error][2:]) == each
+        spans = [span for span in exporter.get_finished_spans() if name in span.name]
+        assert 0 < len(spans) < each
+        assert {span.attributes["gen_ai.tool.name"] for span in spans} == {name}
+        assert all(span.parent is None and span.start_time < span.end_time for span in spans)
+        assert all(("own" in span.attributes) == (name == "looks") for span in spans)
+        assert {span.attributes.get("error.type") for span in spans} == {error or None}
+        requests = {int(span.attributes["jsonrpc.request.id"]) for span in spans}
+        assert len(requests) == len(spans)
+        assert {names[number % len(names)] for number in requests} == {name}
+        if name in seen:
+            assert len(seen[name]) == each
+            sampled = {one.span_id for one in seen[name] if one.trace_flags.sampled}
+            assert sampled == {span.context.span_id for span in spans}

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
+from mcpearl.runtime import clock
+from mcpearl.runtime.observer import Row
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.extensions import method
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
@@ -457,16 +459,27 @@ async def test_a_reader_in_between_sees_every_call_that_has_ended(version: str) 
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
-def test_times_fall_into_the_same_buckets_one_by_one_and_together(names: tuple[str, ...]) -> None:
-    alone, together = Metrics(), Metrics()
+def test_times_fall_into_the_same_buckets_one_by_one_and_together(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 0.0
-    times: list[Any] = []
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    alone, together = Metrics(), Metrics()
+    row = Row(together.add_up, together.answered)
+    row.begin()
     for seconds in [*(0.9 * bound for bound in BOUNDS), 0.001, 0.011, 400.0, 0.0]:
         for name in names:
-            alone.add_up(0.0, [name, seconds, 7])
-            times += name, now + seconds, 7
+            one = Row(alone.add_up, alone.answered)
+            one.begin()
             now += seconds
-    together.add_up(0.0, times)
+            one.add_first(name, 7)
+            one.end()
+            if row.tool == name:
+                row.times.append(now)
+                row.size += 7
+            else:
+                row.add_first(name, 7)
+    row.end()
     for name in names:
         seconds, *counted = alone.snapshot().calls["tools/call", name, ""]
         assert together.snapshot().calls["tools/call", name, ""] == [

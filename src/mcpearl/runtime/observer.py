@@ -5,7 +5,7 @@ An observer is set when the server or client is created. Without one, calls do n
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -204,12 +204,76 @@ class Observer:
         """
 
 
-Times = list[Any]
-"""Of calls of tools that succeeded, in a row: name, time of the answer, bytes of the answer.
+Told = Callable[[Any, Any, int], None]
+"""Called with a call, its answer and the size of the answer."""
 
-They ran one after the other: each began when the one before it was answered. Tuples would start the
-collector of garbage, which looks at all objects that refer to others.
-"""
+
+class Row:
+    """Calls of one tool that were read together, ran one after the other and succeeded.
+
+    Each began when the one before it was answered, so the clock is read once for each. What is kept of a
+    call is the time of its answer and nothing else: what is kept until the end of a read takes memory
+    that the next call would have used again.
+
+    Args:
+        add_up: Counts the calls of a row. It must not raise.
+        tell: Tells the observer of any other call.
+    """
+
+    __slots__ = ("_add_up", "since", "size", "tell", "times", "tool")
+
+    def __init__(self, add_up: "Callable[[Row], None]", tell: Told) -> None:
+        self._add_up = add_up
+        self.tell = tell
+        """Tells the observer of a call that was not read with others."""
+        self.tool = ""
+        """The name of the tool."""
+        self.since = 0.0
+        """When the first of the calls began."""
+        self.times: list[float] = []
+        """When each was answered."""
+        self.size = 0
+        """Bytes of their answers."""
+
+    @property
+    def latest(self) -> float:
+        """When the last of the calls was answered, and the next begins."""
+        return self.times[-1] if self.times else self.since
+
+    def begin(self) -> None:
+        """Begin a row, or go on after a call that is not counted in it: the next call begins now."""
+        if self.times:
+            self._flush()
+        self.since = clock.monotonic()
+
+    def end(self) -> None:
+        """Have the calls counted."""
+        if self.times:
+            self._flush()
+
+    def add_first(self, tool: str, size: int) -> None:
+        """Add a call of another tool than the one before it.
+
+        Args:
+            tool: The name of the tool.
+            size: Bytes of the answer.
+        """
+        since = self.latest
+        if self.times:
+            self._flush()
+        self.tool, self.since, self.size = tool, since, size
+        self.times.append(clock.monotonic())
+
+    def _flush(self) -> None:
+        self._add_up(self)
+        self.times, self.size = [], 0
+
+    def tell_apart(self, call: Any, answer: Any, size: int) -> None:
+        """Tell the observer of a call that was read with those of the row, and is not counted in it."""
+        if call.noted is None and size:
+            call.noted = self.latest
+        self.tell(call, answer, size)
+        self.begin()
 
 
 class FastObserver(Observer):
@@ -218,15 +282,14 @@ class FastObserver(Observer):
     adds_up = False
     """Whether it counts calls of tools that were read together, ran without waiting and succeeded.
 
-    Then `add_up` is called once for all of them, and `answered` is not called for each.
+    Then `add_up` is called once for many of them, and `answered` is not called for each.
     """
 
-    def add_up(self, since: float, times: Times) -> None:
+    def add_up(self, row: Row) -> None:
         """Count such calls. It must not raise.
 
         Args:
-            since: When the first of them began.
-            times: The calls.
+            row: The calls; at least one.
         """
         raise NotImplementedError
 
@@ -247,15 +310,29 @@ class FastObserver(Observer):
 class Stretch:
     """Decides which calls of one connection are followed."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "wins")
 
     def __init__(self) -> None:
         self.left = 0
         """How many of the next calls are not followed, except those that belong to a trace."""
+        self.wins = False
+        """Whether the call after these is known to be followed."""
 
     def follows(self, call: Any) -> bool:
         """Whether a call that begins is followed. It must not raise."""
         raise NotImplementedError
+
+    def draw(self) -> None:
+        """Decide on the calls after one that is followed. It must not raise."""
+        raise NotImplementedError
+
+
+class Late(Protocol):
+    """A call that is followed, of which nothing is made until something looks at it, or it ends."""
+
+    def enter(self) -> Any:
+        """Mark the current context as that of the call; return what removes the mark."""
+        ...
 
 
 class SamplingObserver(Observer):
@@ -278,6 +355,30 @@ class SamplingObserver(Observer):
         returned. They must not raise.
         """
         raise NotImplementedError
+
+    def begin_late(self, call: Any, began: float, passed: Any) -> Late | None:
+        """Begin to follow a call among others that are not followed.
+
+        The result is passed to `call_ended` or to `end_late`. It must not raise.
+
+        Args:
+            call: The call. Its stretch has it that it is followed.
+            began: When it began, in monotonic time.
+            passed: What removes the mark from the current context.
+
+        Returns:
+            None if `call_began` has to be called.
+        """
+        return None
+
+    def end_late(self, late: Any, call: Any, ended: float) -> None:
+        """Note that a call of a tool has succeeded, unless `call_ended` was called.
+
+        Args:
+            late: What `begin_late` returned.
+            call: The call.
+            ended: When it was answered, in monotonic time.
+        """
 
 
 def outcome_of(answer: Any) -> Outcome:

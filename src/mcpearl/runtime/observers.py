@@ -16,11 +16,12 @@ from mcpearl.runtime.observer import (
     AnsweredMessage,
     Counters,
     FastObserver,
+    Late,
     Observer,
     Outcome,
+    Row,
     SamplingObserver,
     Stretch,
-    Times,
     outcome_of,
 )
 from mcpearl.types.base import decode
@@ -182,10 +183,14 @@ class Guarded:
         return own.answered if isinstance(own, FastObserver) else self._tell_answer
 
     @property
-    def add_up(self) -> Callable[[float, Times], None] | None:
+    def add_up(self) -> Callable[[Row], None] | None:
         """The function to call once for many calls of tools that succeeded; None: all are told."""
         own = self._observer
         return own.add_up if isinstance(own, FastObserver) and own.adds_up else None
+
+    def row(self) -> Row | None:
+        """Return what counts calls of a new connection that are read together; None: all are told."""
+        return None if self.add_up is None else Row(self.add_up, self.answered)
 
     def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
         """Report that a call was answered, if it ran and this is the first answer."""
@@ -252,7 +257,7 @@ class Several(Guarded):
         return self._tell_answer
 
     @property
-    def add_up(self) -> Callable[[float, Times], None] | None:
+    def add_up(self) -> Callable[[Row], None] | None:
         """None: each is told of every call."""
         return None
 
@@ -336,11 +341,12 @@ class Sampled(Several):
     For a call that is not followed, only the time is noted.
     """
 
-    __slots__ = ("_looks", "_other", "_sampler")
+    __slots__ = ("_looks", "_other", "_place", "_sampler")
 
     def __init__(self, each: Iterable[Guarded]) -> None:
         super().__init__(each)
-        (self._sampler,) = (one._observer for one in self._each if one.samples)
+        (self._place,) = (place for place, one in enumerate(self._each) if one.samples)
+        self._sampler = self._each[self._place]._observer
         self._other = next((one for one in self._each if not one.samples), None)
         others_look = self._other is not None and not isinstance(
             self._other._observer, FastObserver
@@ -370,6 +376,22 @@ class Sampled(Several):
             return call_began(call) if follows(call) else clock.monotonic()
 
         return note
+
+    def begin_late(self, call: Any, began: float, passed: Any) -> Late | None:
+        """Begin to follow a call among others that are not followed; None if it has to be noted."""
+        late: Late | None = self._sampler.begin_late(call, began, passed)
+        if late is not None:
+            noted: list[Any] = [began] * len(self._each)
+            noted[self._place] = late
+            call.noted = noted
+        return late
+
+    def end_late(self, late: Late, call: Any, ended: float) -> None:
+        """Tell the sampler that a call has succeeded which the other one has counted."""
+        try:
+            self._sampler.end_late(late, call, ended)
+        except Exception:
+            self._each[self._place].failed("call_ended")
 
     def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
         """Return the functions that begin and end a stretch of calls that are not followed."""
@@ -401,7 +423,7 @@ class Sampled(Several):
         return answered
 
     @property
-    def add_up(self) -> Callable[[float, Times], None] | None:
+    def add_up(self) -> Callable[[Row], None] | None:
         """The function of the other one to call once for many calls that are not followed."""
         return None if self._other is None else self._other.add_up
 

@@ -24,6 +24,7 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, nothing, run_through, spawn
+from mcpearl.runtime.observer import Row
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
@@ -62,8 +63,8 @@ class Calls:
         "_observer",
         "_peer",
         "_recorder",
+        "_row",
         "_stand_in",
-        "_times",
         "corked",
         "minded",
         "watched",
@@ -92,7 +93,7 @@ class Calls:
         self.minded = observer is not None  # there is work to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
-        self._times: list[Any] | None = None  # of calls that the observer is told of together
+        self._row: Row | None = None  # the calls that are counted together, while they are read
         self._recorder = recorder = core.recorder
         if recorder is not None:
             watching = recorder.committing if recorder.durable else recorder.watching
@@ -268,20 +269,20 @@ class Calls:
 
     def answer(self, call: Call, answer: CallAnswer) -> int:
         """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
-        end = self._end
+        end, row = self._end, None
         try:
             if type(answer) is EncodedToolResult:
-                message, times = end.result(call, answer), self._times
+                message, row = end.result(call, answer), self._row
             elif isinstance(answer, _RESULTS):
-                message, times = end.result(call, answer), None
+                message = end.result(call, answer)
             else:
-                message, times = end.fail(call, _error(answer)), None
+                message = end.fail(call, _error(answer))
         except Exception as error:
             # A result that cannot be encoded costs only this call.
-            message, times = self._no_form(call, error), None
+            message = self._no_form(call, error)
         size = 0
         if message is None:
-            times = None
+            row = None
         else:
             size = len(message)
             if size > self._largest and call.batch is None:
@@ -292,23 +293,19 @@ class Calls:
                 self._flush()
         if self.watched:
             self._ended()
-        if times is not None:
+        if row is not None:
             try:
-                times += call.params.name, clock.monotonic(), size
+                if call.params.name == row.tool:
+                    row.times.append(clock.monotonic())
+                    row.size += size
+                else:
+                    row.add_first(call.params.name, size)
                 return size
             except AttributeError:
                 pass  # it is not the answer to `tools/call`
         if self._answered is not None:
-            if self._times is None:
-                self._answered(call, answer, size)
-            else:
-                self._tell_apart(call, answer, size)
-        return size
-
-    def _tell_apart(self, call: Call, answer: CallAnswer, size: int) -> None:
-        """Tell the observer of a call that it does not add up with those it was read with."""
-        if self._answered is not None:
             self._answered(call, answer, size)
+        return size
 
     def _no_form(self, call: Call, error: Exception) -> bytes | None:
         no_form = OutputError(f"The result has no JSON form: {error}")

@@ -13,7 +13,7 @@ from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task
 from mcpearl.runtime.observers import Guarded, Sampled
-from mcpearl.server.calls import CallAnswer, Calls, Run, shutting_down
+from mcpearl.server.calls import Calls, Run, shutting_down
 from mcpearl.server.core import ServerCore
 
 
@@ -24,26 +24,28 @@ class TimedCalls(Calls):
     call waits, fails, or is not one of a tool.
     """
 
-    __slots__ = ("_add_up", "_since")
+    __slots__ = ("_rows",)
 
     def __init__(self, core: ServerCore, *rest: Any) -> None:
         super().__init__(core, *rest)
-        self._add_up = None if core.observer is None else core.observer.add_up
-        self._since = 0.0  # when the first of the calls in `_times` began
+        self._rows = None if core.observer is None else core.observer.row()
 
     def begin_read(self) -> Callable[[Call], None]:
         """Return the function that starts each of the calls that were read together."""
         if self._closing:
             return self.start
-        if self._add_up is not None:
-            self._times, self._since = [], clock.monotonic()
+        row = self._rows
+        if row is not None:
+            self._row, self._answered = row, row.tell_apart
+            row.begin()
         return self.start_read
 
     def end_read(self) -> None:
         """Tell the observer of the calls that were answered."""
-        times, self._times = self._times, None
-        if times and self._add_up is not None:
-            self._add_up(self._since, times)
+        row, self._row = self._row, None
+        if row is not None:
+            self._answered = row.tell
+            row.end()
 
     def start_read(self, call: Call) -> None:
         """Start a call, which begins when the one before it was answered."""
@@ -53,39 +55,32 @@ class TimedCalls(Calls):
 
     def _leave(self, call: Call) -> None:
         """Go on with the next call after one that has a task, and may wait."""
-        if self._times is not None:
+        if self._row is not None:
             if call.noted is None and self._end.is_open(call):
-                call.noted = self._latest()
-            self._restart()
-
-    def _latest(self) -> float:
-        """Return when the last of the calls that were read together was answered."""
-        return self._times[-2] if self._times else self._since
-
-    def _tell_apart(self, call: Call, answer: CallAnswer, size: int) -> None:
-        """Tell the observer of a call that it does not add up with those it was read with."""
-        if call.noted is None and size:
-            call.noted = self._latest()
-        super()._tell_apart(call, answer, size)
-        self._restart()
-
-    def _restart(self) -> None:
-        """Have the next of the calls that were read together begin now."""
-        TimedCalls.end_read(self)
-        TimedCalls.begin_read(self)
+                call.noted = self._row.latest
+            self._row.begin()
 
     def stop_all(self) -> None:
         """Stop every call: the client is gone."""
-        if self._times is not None:  # it went while a call ran that was read with others
+        if self._row is not None:  # it went while a call ran that was read with others
             for call in self._end.in_flight.values():
-                call.noted = self._latest() if call.noted is None else call.noted
+                call.noted = self._row.latest if call.noted is None else call.noted
         super().stop_all()
 
 
 class SampledCalls(TimedCalls):
     """Calls of which the observer follows only some; of the others it notes only the time."""
 
-    __slots__ = ("_free", "_marked", "_pass_by", "_passed", "_resume", "_stretch")
+    __slots__ = (
+        "_begin_late",
+        "_end_late",
+        "_free",
+        "_marked",
+        "_pass_by",
+        "_passed",
+        "_resume",
+        "_stretch",
+    )
 
     def __init__(self, core: ServerCore, *rest: Any) -> None:
         super().__init__(core, *rest)
@@ -93,6 +88,7 @@ class SampledCalls(TimedCalls):
         assert isinstance(observer, Sampled)
         self._stretch = observer.stretch()
         self._note = observer.noting(self._stretch)
+        self._begin_late, self._end_late = observer.begin_late, observer.end_late
         self._pass_by, self._resume = observer.passing_by()
         self._free = 0  # calls that are not followed, and for which the context is marked
         self._marked = False
@@ -102,39 +98,64 @@ class SampledCalls(TimedCalls):
         """Return the function that starts each of the calls that were read together."""
         if self._closing:
             return self.start
-        if self._add_up is not None:
-            self._times, self._since = [], clock.monotonic()
-        if self._stretch.left:
-            self._free, self._stretch.left = self._stretch.left, 0
+        row, stretch = self._rows, self._stretch
+        if row is not None:
+            self._row, self._answered = row, row.tell_apart
+            row.since = clock.monotonic()
+        if stretch.left:
+            self._free, stretch.left = stretch.left, 0
             self._marked, self._passed = True, self._pass_by()
         return self.start_read
+
+    def end_read(self) -> None:
+        """Tell the observer of the calls that were answered, and take the mark from the context."""
+        row, self._row = self._row, None
+        if row is not None:
+            self._answered = row.tell
+            row.end()
+        if self._marked:
+            self._marked = False
+            self._stretch.left, self._free = self._free, 0
+            self._resume(self._passed)
 
     def start_read(self, call: Call) -> None:
         """Start a call; the context is marked once for all that are not followed."""
         if self._free and ((meta := call.params.meta) is None or not _has_trace(meta)):
             self._free -= 1
-        else:
+            if self._row is None:
+                call.noted = clock.monotonic()
+            self._begin(call, None)
+            if call.work is not None:
+                self._leave(call)
+        elif not (self._marked and self._stretch.wins and self._follow(call)):
             self.end_read()
             self.start(call)
             self.begin_read()
-            return
-        if self._times is None:
-            call.noted = clock.monotonic()
+
+    def _follow(self, call: Call) -> bool:
+        """Start a call that is followed, and is counted with the others if it succeeds at once.
+
+        Returns whether it was started; otherwise it is no such call.
+        """
+        row = self._row
+        if row is None or self._closing or _has_trace(call.params.meta or {}):
+            return False
+        late = self._begin_late(call, row.latest, self._passed)
+        if late is None:
+            return False
+        entered = late.enter()
+        try:
             self._begin(call, None)
-            return
-        self._begin(call, None)
+        finally:
+            self._resume(entered)
         if call.work is not None:
             self._leave(call)
-
-    def end_read(self) -> None:
-        """Tell the observer of the calls that were answered, and take the mark from the context."""
-        times, self._times = self._times, None
-        if times and self._add_up is not None:
-            self._add_up(self._since, times)
-        if self._marked:
-            self._marked = False
-            self._stretch.left, self._free = self._free, 0
-            self._resume(self._passed)
+        if not self._end.is_open(call):
+            self._end_late(late, call, row.latest)
+        if not self._closing:
+            self._stretch.draw()
+            self._free, self._stretch.left = self._stretch.left, 0
+        return True
 
     def start(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a context that is prepared for it."""

@@ -62,13 +62,14 @@ class LightSpan(trace.Span):
         kind: SpanKind,
         attributes: Attributes,
         context: SpanContext,
+        began: int | None = None,
     ) -> None:
         self._spans = spans
         self._name = name
         self._kind = kind
         self._attributes = attributes
         self._context = context
-        self._began = time.time_ns()
+        self._began = began or time.time_ns()
         self._ended = False
         self._real: trace.Span | None = None
 
@@ -159,23 +160,29 @@ class LightSpans:
         self._processors: Any = None  # those that were looked at
         self._suit = False
 
-    def start(self, name: str, kind: SpanKind, attributes: Attributes) -> LightSpan | None:
+    def start(
+        self, name: str, kind: SpanKind, attributes: Attributes, began: int | None = None
+    ) -> LightSpan | None:
         """Begin the span of a trace that is sampled; None if the SDK has to make it.
 
         Args:
             name: The name of the span.
             kind: Its kind.
             attributes: Texts and numbers. The span keeps the dictionary.
+            began: When it began, in nanoseconds since 1970; by default, now.
         """
+        trace_id = self._ids.trace_id
+        if not self.suit() or trace_id is None:
+            return None
+        self._ids.trace_id = None
+        return LightSpan(self, name, kind, attributes, context_in(trace_id), began)
+
+    def suit(self) -> bool:
+        """Whether light spans are what the SDK would have exported."""
         processors = self._tracer.span_processor._span_processors
         if processors is not self._processors:
             self._processors, self._suit = processors, self._are_suitable(processors)
-        trace_id = self._ids.trace_id
-        if not self._suit or trace_id is None:
-            return None
-        self._ids.trace_id = None
-        context = SpanContext(trace_id, random.getrandbits(64) or 1, False, _FLAGS)
-        return LightSpan(self, name, kind, attributes, context)
+        return self._suit
 
     def _are_suitable(self, processors: Any) -> bool:
         """Whether no processor looks at a span before it ends, and no limit changes its attributes."""
@@ -231,6 +238,11 @@ class LightSpans:
             name, Context(), kind, attributes=attributes, start_time=began
         )
         return span
+
+
+def context_in(trace_id: int) -> SpanContext:
+    """Return the ids of a new span that begins a trace which is sampled."""
+    return SpanContext(trace_id, random.getrandbits(64) or 1, False, _FLAGS)
 
 
 def light_spans(tracer: Any, ids: DrawnIds) -> LightSpans | None:

@@ -21,7 +21,7 @@ from mcpearl.runtime.observer import (
     Counters,
     FastObserver,
     Outcome,
-    Times,
+    Row,
     outcome_of,
 )
 from mcpearl.types.jsonrpc import ERROR_CODES
@@ -211,18 +211,17 @@ class Metrics(FastObserver):
             series = self._admit(method, name, error, outcome)
         return series
 
-    def add_up(self, since: float, times: Times) -> None:
-        """Count calls of tools that succeeded."""
-        names, took = times[0::3], times[-2] - since
-        name = names[0]
-        if took <= SHORT and names.count(name) == len(names):  # as most reads are
-            series = self._series_of_tool(name)
+    def add_up(self, row: Row) -> None:
+        """Count calls of a tool that succeeded."""
+        since, times = row.since, row.times
+        took, series = times[-1] - since, self._series_of_tool(row.tool)
+        series.size += row.size
+        if took <= SHORT:  # as most rows are
             series.seconds += took
-            series.size += sum(times[2::3])
-            series.short += len(names)
+            series.short += len(times)
             return
-        for name, ended, size in zip(names, times[1::3], times[2::3], strict=True):
-            self._series_of_tool(name).add(ended - since, size)
+        for ended in times:
+            series.add(ended - since, 0)
             since = ended
 
     def _series_of_tool(self, name: str) -> Series:

@@ -5,8 +5,10 @@ is loaded when something is exported, and not otherwise.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Token
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,12 +28,14 @@ from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Sid
 from mcpearl.telemetry.metrics import MAX_SERIES, OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.telemetry.sampling import (
+    SPAN,
     Coin,
     Draws,
     PassedBy,
     Unsampled,
     Untraceable,
     Untraced,
+    attaching,
     context_of,
     has_trace,
     passing_by,
@@ -59,6 +63,8 @@ class MetaGetter(Getter[Mapping[str, Any]]):
 
 
 _GETTER = MetaGetter()
+_attach, _ = attaching()
+_making = threading.Lock()  # held while the span of a `LateCall` is made: calls may use threads
 
 
 class Traced:
@@ -73,6 +79,63 @@ class Traced:
         self.context = context
         self.attributes = attributes
         self.began = began
+
+
+class LateCall(Context):
+    """The context of a call whose span is made when something looks at it, or when the call ends.
+
+    Args:
+        observer: Makes the span.
+        call: The call.
+        began: When it began, in monotonic time.
+    """
+
+    __slots__ = ("_call", "_ids", "_observer", "_traced", "began")
+
+    def __init__(self, observer: "OpenTelemetry", call: Any, began: float) -> None:
+        self._observer = observer
+        self._call = call  # None once it has ended: the call refers to this object
+        self._traced: Traced | None = None
+        self._ids: trace.SpanContext | None = None  # of a span that ended before anything looked
+        self.began = began
+
+    def enter(self) -> Any:
+        """Make this the current context; return what ends that."""
+        return _attach(self)
+
+    def end_unseen(self, ids: trace.SpanContext) -> bool:
+        """End the call with these ids; return whether nothing has looked at the span, or ended it."""
+        with _making:
+            unseen = self._traced is None and self._call is not None
+            if unseen:
+                self._ids, self._call = ids, None
+        return unseen
+
+    def end(self) -> Traced | None:
+        """End the call, and return it with its span; None if it had ended."""
+        with _making:
+            if self._call is None:
+                return None
+            traced, self._call = self._look(), None
+        return traced
+
+    def _look(self) -> Traced:
+        if self._traced is None:
+            self._traced = self._observer.begin_earlier(self._call, self.began)
+        return self._traced
+
+    @property
+    def _span(self) -> trace.Span:
+        with _making:
+            return self._look().span if self._ids is None else trace.NonRecordingSpan(self._ids)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value; the span is made when it is asked for."""
+        return self._span if key == SPAN else default
+
+    def copy(self) -> dict[str, object]:
+        """Return the values, with the span."""
+        return {SPAN: self._span}
 
 
 class QuestionSpan(NamedTuple):
@@ -150,6 +213,38 @@ class OpenTelemetry(SamplingObserver):
             return Traced(trace.INVALID_SPAN, parent, {}, began)  # the trace is passed on as it is
         return self._begin(call, parent, self._ambient(), began)
 
+    def begin_late(self, call: Any, began: float, passed: Any) -> LateCall | None:
+        """Begin a trace whose span nothing may look at; None if it is more than a light span."""
+        around = getattr(passed, "old_value", passed)  # the context without the mark
+        if (
+            call.method == "tools/call"
+            and (around is Token.MISSING or (around.__class__ is Context and not around))
+            and not self._telemetry.contents
+            and self._coin.makes_light_spans
+            and not self._records()
+        ):
+            return LateCall(self, call, began)
+        return None
+
+    def begin_earlier(self, call: Any, began: float) -> Traced:
+        """Begin a span that begins a trace, at a time before now."""
+        self._coin.win()
+        earlier = time.time_ns() - int((clock.monotonic() - began) * 1e9)
+        return self._begin(call, None, (), began, earlier)
+
+    def end_late(self, late: LateCall, call: Any, ended: float) -> None:
+        """End the span of a call of a tool that succeeded."""
+        ids = self._coin.new_ids()
+        if not (self._coin.makes_light_spans and late.end_unseen(ids)):
+            self.call_ended(late, call, "result", 0, None)
+            return
+        name, now = call.params.name, time.time_ns()
+        what = call.method, name, *self._travels_of(call)
+        attributes = (self._described.get(what) or self._describe(*what)).copy()
+        self._describe_caller(attributes, call)
+        times = now - int((ended - late.began) * 1e9), now
+        self._coin.export(f"{call.method} {name}", ids, self._kind, attributes, times)
+
     def _parent_of(self, call: Any) -> Context | None:
         """Return the context that a call belongs to; None for one that begins a trace by itself.
 
@@ -167,13 +262,18 @@ class OpenTelemetry(SamplingObserver):
         return propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
 
     def _begin(
-        self, call: Any, parent: Context | None, links: Sequence[Link], began: float
+        self,
+        call: Any,
+        parent: Context | None,
+        links: Sequence[Link],
+        began: float,
+        earlier: int | None = None,
     ) -> Traced:
         method, attributes = call.method, self._attributes_of(call)
         name = attributes.get(NAMES.get(method, ""))
         title = method if name is None else f"{method} {name}"
         if parent is None:
-            span = self._coin.start_span(title, self._kind, attributes, links)
+            span = self._coin.start_span(title, self._kind, attributes, links, earlier)
             return Traced(span, context_of(span), attributes, began)
         span = self._tracer.start_span(
             title, parent, self._kind, attributes=attributes, links=links
@@ -252,9 +352,19 @@ class OpenTelemetry(SamplingObserver):
         return carrier
 
     def call_ended(
-        self, began: "Traced | Unsampled", call: Any, outcome: Outcome, size: int, answer: Any
+        self,
+        began: "Traced | LateCall | Unsampled",
+        call: Any,
+        outcome: Outcome,
+        size: int,
+        answer: Any,
     ) -> None:
         """End the span, and record the time."""
+        if isinstance(began, LateCall):
+            traced = began.end()
+            if traced is None:
+                return
+            began = traced
         durations = self._durations
         if durations is not None and not durations.are_recorded:
             durations = None

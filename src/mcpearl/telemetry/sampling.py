@@ -18,9 +18,10 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, T
 
 from mcpearl.runtime.observer import Stretch
 from mcpearl.telemetry.durations import Attributes
-from mcpearl.telemetry.light_spans import DrawnIds, LightSpans, light_spans
+from mcpearl.telemetry.light_spans import DrawnIds, LightSpans, context_in, light_spans
 
-_SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # key of the span
+SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
+"""The key of the span in a context."""
 
 
 STRETCH = 256  # calls that are decided on at once
@@ -86,18 +87,45 @@ class Coin:
     def win(self) -> None:
         """Draw the id of a trace that is sampled."""
         if self.bound:
-            low = random.getrandbits(64) % self.bound
-            self._ids.trace_id = (random.getrandbits(64) or 1) << 64 | low
+            self._ids.trace_id = _trace_below(self.bound)
+
+    @property
+    def makes_light_spans(self) -> bool:
+        """Whether spans are light that begin a trace and have no links."""
+        return self._light is not None and self._light.suit()
+
+    def new_ids(self) -> SpanContext:
+        """Draw the ids of a span that begins a trace which is sampled."""
+        return context_in(_trace_below(self.bound or 1))
+
+    def export(
+        self,
+        name: str,
+        ids: SpanContext,
+        kind: SpanKind,
+        attributes: Attributes,
+        times: tuple[int, int],
+    ) -> None:
+        """Export a light span that begins a trace and has ended. See `makes_light_spans`."""
+        if self._light is not None:
+            self._light.export(name, ids, kind, attributes, times)
 
     def start_span(
-        self, name: str, kind: SpanKind, attributes: Attributes, links: Sequence[Link]
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        links: Sequence[Link],
+        began: int | None = None,
     ) -> trace.Span:
-        """Begin the span of a call that begins a trace."""
+        """Begin the span of a call that begins a trace, now or at an earlier time."""
         if self._light is not None and not links:
-            light = self._light.start(name, kind, attributes)
+            light = self._light.start(name, kind, attributes, began)
             if light is not None:
                 return light
-        return self._tracer.start_span(name, Context(), kind, attributes=attributes, links=links)
+        return self._tracer.start_span(
+            name, Context(), kind, attributes=attributes, links=links, start_time=began
+        )
 
     def _knows_the_rate(self) -> bool:
         if self.bound is None and not self._looked:
@@ -141,13 +169,13 @@ class Unsampled(Context):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value; the span is made when it is asked for."""
-        if key == _SPAN and _SPAN not in self:
-            dict.__setitem__(self, _SPAN, _unsampled_span())
+        if key == SPAN and SPAN not in self:
+            dict.__setitem__(self, SPAN, _unsampled_span())
         return dict.get(self, key, default)
 
     def copy(self) -> dict[str, object]:
         """Return the values, with the span."""
-        self.get(_SPAN)
+        self.get(SPAN)
         return dict(self)
 
 
@@ -191,7 +219,7 @@ class PassedBy(Context):
         if current is self:
             current = self._coin.unsampled(0.0)
             otel_context.attach(current)
-        elif not (isinstance(current, Unsampled) or _SPAN in current):
+        elif not (isinstance(current, Unsampled) or SPAN in current):
             return self._coin.unsampled(0.0)  # it is read outside of the call
         return current
 
@@ -202,12 +230,17 @@ def passing_by(coin: Coin) -> tuple[Callable[[], Any], Callable[[Any], object]]:
     Args:
         coin: Makes the contexts of calls in which the mark is read.
     """
-    mark = PassedBy(coin)
+    attach, detach = attaching()
+    return partial(attach, PassedBy(coin)), detach
+
+
+def attaching() -> tuple[Callable[[Context], Any], Callable[[Any], object]]:
+    """Return two functions: one makes a context the current one, the other ends that."""
     runtime = getattr(otel_context, "_RUNTIME_CONTEXT", None)
     variable = getattr(runtime, "_current_context", None)  # of the usual one, which is faster
     if isinstance(variable, ContextVar):
-        return partial(variable.set, mark), variable.reset
-    return partial(otel_context.attach, mark), otel_context.detach
+        return variable.set, variable.reset
+    return otel_context.attach, otel_context.detach
 
 
 class Draws(Stretch):
@@ -218,13 +251,12 @@ class Draws(Stretch):
         follows_all: Whether every call is followed for another reason.
     """
 
-    __slots__ = ("_coin", "_follows_all", "_wins")
+    __slots__ = ("_coin", "_follows_all")
 
     def __init__(self, coin: Coin, follows_all: Callable[[], bool]) -> None:
         super().__init__()
         self._coin = coin
         self._follows_all = follows_all
-        self._wins = False  # whether the call after the remaining ones gets a span
 
     def follows(self, call: Any) -> bool:
         """Whether a call gets a span, belongs to a trace, or is followed for another reason."""
@@ -235,14 +267,18 @@ class Draws(Stretch):
             return False
         if self._follows_all():
             return True
-        if not self._wins:
-            misses, self._wins = self._coin.misses()
+        if not self.wins:
+            misses, self.wins = self._coin.misses()
             if misses:
                 self.left = misses - 1
                 return False
-        self._wins = False
         self._coin.win()
+        self.draw()
         return True
+
+    def draw(self) -> None:
+        """Draw how many of the next calls get no span."""
+        self.left, self.wins = self._coin.misses()
 
 
 class Untraced(Stretch):
@@ -266,7 +302,12 @@ def has_trace(meta: Any) -> bool:
 
 def context_of(span: trace.Span) -> Context:
     """Return the context that holds a span and nothing else."""
-    return Context({_SPAN: span})
+    return Context({SPAN: span})
+
+
+def _trace_below(bound: int) -> int:
+    """Draw the id of a trace that is sampled."""
+    return (random.getrandbits(64) or 1) << 64 | random.getrandbits(64) % bound
 
 
 def _unsampled_span() -> NonRecordingSpan:

@@ -7,7 +7,7 @@ the task of that request.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError, answer_too_large
@@ -24,7 +24,6 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, nothing, run_through, spawn
-from mcpearl.runtime.observer import Row
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
@@ -32,6 +31,9 @@ from mcpearl.server.peer import Peer
 from mcpearl.server.roster import UNWINDING
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.observer import Row
 
 logger = logging.getLogger("mcpearl.server")
 CallAnswer = Result | Encoded | McpError

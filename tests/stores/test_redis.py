@@ -271,6 +271,28 @@ async def test_a_message_that_comes_while_too_many_are_on_their_way_is_not_lost(
         await bus.close()
 
 
+async def test_what_waits_for_the_store_outlives_a_restart_of_the_bus() -> None:
+    with running("redis") as redis:
+        links = [RedisLink(parse(redis.url)) for _ in range(2)]
+        first, second = (RedisBus(link, RedisMembers(link)) for link in links)
+        heard: list[bytes] = []
+        second.subscribe("topic", heard.append)
+        for bus in (first, second):
+            await bus.start()
+        await asyncio.to_thread(redis.stop)
+        first.publish("topic", b"while the store is away")
+        with pytest.raises(StoreUnavailable):
+            await first.spread("topic", b"refused")
+        await first.close()
+        first.publish("topic", b"while the bus is restarted")
+        await asyncio.to_thread(redis.start)
+        await first.start()
+        await eventually(lambda: len(heard) >= 2)
+        assert heard == [b"while the store is away", b"while the bus is restarted"]
+        for bus in (first, second):
+            await bus.close()
+
+
 async def test_a_member_that_was_away_for_too_long_is_told_so() -> None:
     with running("redis") as redis:
         links = [RedisLink(parse(redis.url)) for _ in range(2)]

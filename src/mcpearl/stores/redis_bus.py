@@ -79,16 +79,19 @@ class RedisBus:
         return self._members.inbox_of(number)
 
     def publish(self, topic: str, message: bytes) -> None:
-        """Add a message to the stream; it waits while the server is away."""
+        """Add a message to the stream; it waits while the server is away, or the bus is restarted."""
         check_message(topic, message)
-        if self._tail is None:
-            return
+        if not self._inbox:
+            return  # nobody can have heard of this process yet
         if len(self._unsent) >= MAX_UNSENT:
             logger.warning("%d messages wait for the store; the others resynchronize", MAX_UNSENT)
             self._unsent.clear()
             self._unsent.append((_LOST, b""))
         self._unsent.append((topic, message))
-        if self._sending is None:
+        self._send()
+
+    def _send(self) -> None:
+        if self._tail is not None and self._unsent and self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send_all())
 
     async def _send_all(self) -> None:
@@ -175,6 +178,7 @@ class RedisBus:
         tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
         tail.also(inbox, self._received, self._own_topics.missed, self._read)
         await tail.start()
+        self._send()
 
     async def ended(self) -> None:
         """Wait forever: the bus does not fail when the server is away, but continues when it is back."""
@@ -210,8 +214,8 @@ class RedisBus:
     async def close(self) -> None:
         """Send waiting messages if the server can be reached, and stop reading.
 
-        The inbox stays: a bus that is restarted continues where this one stopped. It is deleted when the
-        process leaves the others.
+        The inbox and what was not sent stay: a bus that is restarted continues where this one stopped.
+        The inbox is deleted when the process leaves the others.
         """
         tail, self._tail = self._tail, None
         if tail is None:
@@ -220,7 +224,6 @@ class RedisBus:
             if not self._link.is_up:
                 self._sending.cancel()
             await asyncio.wait([self._sending])
-        self._unsent.clear()
         await tail.close()
         self._read = tail.position(self._inbox)
         self._link.introduce(None)

@@ -566,6 +566,33 @@ async def test_a_reader_hears_of_the_death_of_the_producer_it_follows() -> None:
         assert listener.heard_events == [(2, b"more"), (3, b"last words")]
 
 
+async def test_an_event_that_is_appended_while_the_store_is_asked_is_not_overlooked() -> None:
+    address = fresh_address()
+    async with Process(address) as writer, Process(address) as reader:
+        writer.events.append("s", "p", b"first")
+        await writer.events.stored("s", "p")
+        listener = Listener()
+        reader.events.follow("s", "p", listener)
+        await reader.events.after("s", "p", 1)
+        ask, asked, go_on = reader.events._steps.after, asyncio.Event(), asyncio.Event()
+
+        async def answer_late(*given: Any) -> Any:
+            found = await ask(*given)
+            asked.set()
+            await go_on.wait()  # the loop is held up, or the reply comes after the notice
+            return found
+
+        reader.events._steps.after = answer_late  # type: ignore[method-assign]
+        notices: list[bytes] = []
+        reader.bus.receive("events", notices.append)
+        writer.events.append("s", "p", b"second")
+        await asked.wait()
+        writer.events.append("s", "p", b"third")
+        await eventually(lambda: len(notices) == 2)
+        go_on.set()
+        await eventually(lambda: listener.heard_events == [(2, b"second"), (3, b"third")])
+
+
 async def test_an_announcement_is_made_once_by_however_many_processes() -> None:
     address = fresh_address()
     async with Process(address) as one, Process(address) as two:

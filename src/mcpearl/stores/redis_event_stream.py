@@ -19,6 +19,7 @@ class LocalStream:
         "followers",
         "heard",
         "last_words",
+        "look_again",
         "looking",
         "name",
         "over",
@@ -45,6 +46,7 @@ class LocalStream:
         self.over = False
         self.writing: asyncio.Task[None] | None = None
         self.looking: asyncio.Task[None] | None = None  # for events of other processes
+        self.look_again = False  # it has grown since the store was asked
         self.last_words: Sequence[bytes] | None = None
         self.begun = False  # the last words are stored
         self.producer = 0  # another process that produces it

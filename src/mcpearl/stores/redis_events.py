@@ -269,31 +269,35 @@ class RedisEventStore:
             self._look_soon(stream)
 
     def _look_soon(self, stream: LocalStream) -> None:
+        stream.look_again = True  # a reply that is on its way may be older than what is to be found
         if stream.looking is None:
             stream.looking = asyncio.get_running_loop().create_task(self._look(stream))
 
     async def _look(self, stream: LocalStream) -> None:
         """Hand over everything that was appended since, by any process."""
+        ended = False
         try:
-            while True:
+            while stream.look_again:
+                stream.look_again = False
                 found = await self._steps.after(stream.session, stream.name, stream.heard or None)
                 ended = found.ended
                 for number, message in found.events:
                     stream.hand_over(number, message)
-                if found.last <= (stream.heard or 0):
-                    break
+                if found.last > (stream.heard or 0):
+                    stream.look_again = True
         except EventsLost:
             # The outcome of a producer is lost; a stream without a producer goes on.
             ended = bool(stream.producer)
             stream.lost_events()
         except StoreUnavailable:
-            ended = False
             await self._link.until_usable()
             asyncio.get_running_loop().call_soon(self._look_soon, stream)
         finally:
             stream.looking = None
         if ended:
             stream.end()
+        elif stream.look_again:
+            self._look_soon(stream)
 
     # Processes that die
 

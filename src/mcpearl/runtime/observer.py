@@ -327,7 +327,7 @@ class Stretch:
         raise NotImplementedError
 
 
-class Late(Protocol):
+class FollowedLate(Protocol):
     """A call that is followed, of which nothing is made until something looks at it, or it ends."""
 
     def enter(self) -> Any:
@@ -356,7 +356,7 @@ class SamplingObserver(Observer):
         """
         raise NotImplementedError
 
-    def begin_late(self, call: Any, began: float, passed: Any) -> Late | None:
+    def begin_late(self, call: Any, began: float, passed: Any) -> FollowedLate | None:
         """Begin to follow a call among others that are not followed.
 
         The result is passed to `call_ended` or to `end_late`. It must not raise.

@@ -16,7 +16,7 @@ from mcpearl.runtime.observer import (
     AnsweredMessage,
     Counters,
     FastObserver,
-    Late,
+    FollowedLate,
     Observer,
     Outcome,
     Row,
@@ -377,16 +377,16 @@ class Sampled(Several):
 
         return note
 
-    def begin_late(self, call: Any, began: float, passed: Any) -> Late | None:
+    def begin_late(self, call: Any, began: float, passed: Any) -> FollowedLate | None:
         """Begin to follow a call among others that are not followed; None if it has to be noted."""
-        late: Late | None = self._sampler.begin_late(call, began, passed)
+        late: FollowedLate | None = self._sampler.begin_late(call, began, passed)
         if late is not None:
             noted: list[Any] = [began] * len(self._each)
             noted[self._place] = late
             call.noted = noted
         return late
 
-    def end_late(self, late: Late, call: Any, ended: float) -> None:
+    def end_late(self, late: FollowedLate, call: Any, ended: float) -> None:
         """Tell the sampler that a call has succeeded which the other one has counted."""
         try:
             self._sampler.end_late(late, call, ended)

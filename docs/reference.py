@@ -22,7 +22,8 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "What serves: the server, what handlers get, and what tools declare.",
         (
             "mcpearl.server.server", "mcpearl.server.handler", "mcpearl.server.context",
-            "mcpearl.server.session", "mcpearl.server.registry", "mcpearl.server.extensions",
+            "mcpearl.server.asking", "mcpearl.server.session", "mcpearl.server.registry",
+            "mcpearl.server.extensions",
             "mcpearl.server.registering", "mcpearl.server.web", "mcpearl.net.http_server",
             "mcpearl.server.tasks", "mcpearl.server.composition", "mcpearl.server.serving",
         ),

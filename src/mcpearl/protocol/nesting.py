@@ -13,7 +13,7 @@ SHALLOW = 2 * MAX_DEPTH + 1
 """Bytes in which JSON cannot be too deep: each level takes two."""
 
 SHALLOW_OBJECTS = 5 * MAX_DEPTH + 1
-"""The same where there are no arrays: `{"":` and `}` take five."""
+"""Bytes in which JSON without arrays cannot be too deep: each level, `{"":` and `}`, takes five."""
 ARRAY = ord("[")  # as a number, which is found in bytes faster than bytes are
 
 _MORE = MAX_DEPTH + 1

@@ -135,7 +135,7 @@ class SampledCalls(TimedCalls):
     def _follow(self, call: Call) -> bool:
         """Start a call that is followed, and is counted with the others if it succeeds at once.
 
-        Returns whether it was started; otherwise it is no such call.
+        Returns False, with nothing started, for a call that the observer does not follow in this way.
         """
         row = self._row
         if row is None or self._closing or _has_trace(call.params.meta or {}):

@@ -82,7 +82,7 @@ class RedisBus:
         """Add a message to the stream; it waits while the server is away, or the bus is restarted."""
         check_message(topic, message)
         if not self._inbox:
-            return  # nobody can have heard of this process yet
+            return  # the bus was never started: other processes do not know this one
         if len(self._unsent) >= MAX_UNSENT:
             logger.warning("%d messages wait for the store; the others resynchronize", MAX_UNSENT)
             self._unsent.clear()

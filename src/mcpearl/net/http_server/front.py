@@ -42,7 +42,6 @@ class HttpFront:
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
         request_type: The class of requests.
-        counted: Whether the bytes that are read and written are counted.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class HttpFront:
         congestion: "Congestion | None" = None,
         turn_away: Callable[[Http1Request], bool] | None = None,
         request_type: type[Http1Request] = Http1Request,
-        counted: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -70,15 +68,9 @@ class HttpFront:
         self._budget = budget or Budget()
         self._reached = reached
         self.request_type = request_type
-        self.received = 0
-        """Bytes that were read, if they are counted."""
+        self._received_before = 0  # bytes that were read from connections that have ended
         self.sent_alone = 0
-        """Bytes that were written apart from other responses, if they are counted."""
-        self._connection_type: type[HttpServerConnection] = HttpServerConnection
-        if counted:
-            from mcpearl.net.http_server.counting import CountedConnection
-
-            self._connection_type = CountedConnection
+        """Bytes that were written apart from other responses."""
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         if congestion is not None:
@@ -89,8 +81,13 @@ class HttpFront:
         self._emptied: asyncio.Event | None = None  # set when the last connection leaves
 
     @property
+    def received(self) -> int:
+        """Bytes that were read."""
+        return self._received_before + sum(each.received for each in self.connections)
+
+    @property
     def sent(self) -> int:
-        """Bytes that were written, if they are counted."""
+        """Bytes that were written."""
         return self.sent_alone + self.batch.written
 
     @property
@@ -103,7 +100,7 @@ class HttpFront:
 
     def connect(self) -> HttpServerConnection:
         """Make the protocol of a connection that was just accepted."""
-        return self._connection_type(self)
+        return HttpServerConnection(self)
 
     def enter(self, connection: HttpServerConnection) -> bool:
         """Charge a new connection to its client; return True if it is surplus, and will be refused."""
@@ -132,7 +129,9 @@ class HttpFront:
 
     def leave(self, connection: HttpServerConnection) -> None:
         """Forget a connection."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._received_before += connection.received
         self._surplus.discard(connection)
         if connection.charged is not None:
             connection.charged.release()

@@ -46,6 +46,7 @@ class HttpServerConnection(RequestReader):
         "_waiting",
         "batch",
         "charged",
+        "received",
     )
 
     def __init__(self, front: "HttpFront") -> None:
@@ -58,6 +59,8 @@ class HttpServerConnection(RequestReader):
         self._peer: PeerInfo | None = None
         self.charged: Holding | None = None
         """What the connection itself is charged."""
+        self.received = 0
+        """Bytes that were read."""
         self._reading = True
         self._paused_holding: Holding | None = None  # of what was read before reading stopped
         self._waiting: deque[Http1Request] | None = None  # they wait for the one being answered
@@ -127,6 +130,7 @@ class HttpServerConnection(RequestReader):
         if self.batch.collecting:
             self.batch.put((self.transport, data))
         else:
+            self.front.sent_alone += len(data)
             self.transport.write(data)
 
     def close(self) -> None:
@@ -139,13 +143,15 @@ class HttpServerConnection(RequestReader):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes: a request whose head is known, or anything else for the parser."""
+        size = len(data)
+        self.received += size
         if self._deaf:
             return
         if self._between:
             head = self._last_head
             if head is None or not data.startswith(head.raw):
                 head = self._last_head = self._heads.get(data[: data.find(_END_OF_HEAD) + 4])
-            if head is not None and len(data) == len(head.raw) + head.length:
+            if head is not None and size == len(head.raw) + head.length:
                 request = self._make_request(self, head, data[len(head.raw) :])
                 if self._head_timer is not None:
                     self.stop_waiting()
@@ -153,7 +159,7 @@ class HttpServerConnection(RequestReader):
                 self._served = False
                 self._arrived(request)
                 return
-        self._head_size += len(data)
+        self._head_size += size
         self._served = False
         self._parse(data)
 

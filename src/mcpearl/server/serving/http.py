@@ -244,7 +244,6 @@ class HttpListener:
             congestion=self._server.turns.congestion,
             turn_away=self._turn_away() if is_public else None,
             request_type=request_type,
-            counted=measuring is not None,
         )
         if measuring is not None:
             measuring.metrics.add_bytes("http", lambda: (front.received, front.sent))

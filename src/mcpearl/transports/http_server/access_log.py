@@ -7,11 +7,10 @@ a tenth of the time: no record is made for a line, and a thread writes them.
 
 import logging
 import time
-from collections.abc import Callable
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any
 
-from mcpearl.net.http_server.request import Head, HeaderMap, Request, Serving, Work
+from mcpearl.net.http_server.request import Head, HeaderMap, Serving, Work
 from mcpearl.runtime import clock
 from mcpearl.runtime.line_file import LineFile
 
@@ -20,18 +19,43 @@ logger = logging.getLogger("mcpearl.access")
 _LONGEST = 128  # characters of anything that a client chose
 _NAMED = (b"tools/call", b"prompts/get")  # names in other methods may contain arguments
 _MAX_HEADS = 1024  # heads whose texts are remembered; when there are more, all are forgotten
+_MAX_ANSWERS = 4096  # bytes of an answer whose text is remembered
+_SHORT = 1000  # tenths of a millisecond from which on their text is made anew
+_MILLISECONDS = [f"{tenths / 10:.1f}" for tenths in range(_SHORT)]
 
 
-class AccessLog(Protocol):
-    """Serves requests, and logs each when it has been answered."""
+class AccessLog:
+    """Serves requests, and logs each when it has been answered.
 
-    def serve(self, request: Request) -> Work | None:
-        """Answer one request, as `Serving.serve` does."""
-        ...
+    Args:
+        serving: The endpoint.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self._serve = serving.serve
+
+    def serve(self, request: Any) -> Work | None:
+        """Answer one request, as `Serving.serve` does, and log it, now or when it has been answered."""
+        began, rest = clock.monotonic(), None
+        try:
+            rest = self._serve(request)
+        finally:
+            if rest is None:
+                self._log(request, began)
+        return None if rest is None else self._log_later(rest, request, began)
+
+    async def _log_later(self, rest: Work, request: Any, began: float) -> None:
+        try:
+            await rest
+        finally:
+            self._log(request, began)
+
+    def _log(self, request: Any, began: float) -> None:
+        """Log a request that was answered, or will not be."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what is left."""
-        ...
 
 
 def access_log(serving: Serving, where: bool | str | PathLike[str]) -> AccessLog:
@@ -44,15 +68,8 @@ def access_log(serving: Serving, where: bool | str | PathLike[str]) -> AccessLog
     return LoggedAccess(serving) if isinstance(where, bool) else FiledAccess(serving, where)
 
 
-class LoggedAccess:
+class LoggedAccess(AccessLog):
     """Logs to the logger, so that the application decides where records go and what they look like."""
-
-    def __init__(self, serving: Serving) -> None:
-        self._serve = serving.serve
-
-    def serve(self, request: Any) -> Work | None:
-        """Answer one request."""
-        return _logged(self._serve, request, self._log)
 
     def _log(self, request: Any, began: float) -> None:
         if not logger.isEnabledFor(logging.INFO):
@@ -70,12 +87,11 @@ class LoggedAccess:
             _what(request.headers),
         )
 
-    def close(self) -> None:
-        """Do nothing: handlers of the logger belong to the application."""
 
-
-class FiledAccess:
+class FiledAccess(AccessLog):
     """Appends to a file. Lines begin with the time, and then look like those of the logger.
+
+    What lines have in common is made once.
 
     Args:
         serving: The endpoint.
@@ -83,16 +99,14 @@ class FiledAccess:
     """
 
     def __init__(self, serving: Serving, path: str | PathLike[str]) -> None:
-        self._serve = serving.serve
+        super().__init__(serving)
         self._file = LineFile(path)
         self._put = self._file.put
         self._heads: dict[Head, tuple[str, str]] = {}  # what heads say: the path, and the call
-        self._second = self._next = 0.0  # where a second begins and ends, in monotonic time
-        self._time = ""  # the text of that second
-
-    def serve(self, request: Any) -> Work | None:
-        """Answer one request."""
-        return _logged(self._serve, request, self._log)
+        self._answers: dict[int, str] = {}  # of short answers without an error, by their size
+        self._next = 0.0  # when the next millisecond begins, in monotonic time
+        self._second = -1  # the second that `_text` is of
+        self._text = self._time = ""  # of this second, and of this millisecond
 
     def _log(self, request: Any, began: float) -> None:
         ended = clock.monotonic()
@@ -101,10 +115,12 @@ class FiledAccess:
         address = request.peer.address
         host = "-" if address is None else address[0]
         where, what = self._heads.get(request.head) or self._said(request)
+        status, size = request.status, request.size
+        answer = self._answers.get(size) if status == 200 else None
+        tenths = int((ended - began) * 10_000 + 0.5)
+        took = _MILLISECONDS[tenths] if tenths < _SHORT else f"{tenths / 10:.1f}"
         self._put(
-            f"{self._time}.{int((ended - self._second) * 1000):03d}Z {host} {where} "
-            f"{request.status or 'unanswered'} {request.size} bytes "
-            f"{(ended - began) * 1000:.1f} ms{what}\n"
+            f"{self._time} {host} {where} {answer or self._answer(status, size)} {took} ms{what}\n"
         )
 
     def _said(self, request: Any) -> tuple[str, str]:
@@ -115,38 +131,26 @@ class FiledAccess:
         said = self._heads[request.head] = (path, _what(request.headers))
         return said
 
+    def _answer(self, status: int, size: int) -> str:
+        """Return what is said of an answer, and remember it if it is short."""
+        said = f"{status or 'unanswered'} {size} bytes"
+        if status == 200 and size < _MAX_ANSWERS:
+            self._answers[size] = said
+        return said
+
     def _turn(self, ended: float) -> None:
-        """Begin another second. The time of day is read each time, since the clock may be set."""
+        """Begin another millisecond. The time of day is read each time, since the clock may be set."""
         now = clock.now()
-        self._second = ended - now % 1
-        self._next = self._second + 1
-        self._time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        second, milliseconds = int(now), now % 1 * 1000
+        if second != self._second:
+            self._second = second
+            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        self._time = f"{self._text}.{int(milliseconds):03d}Z"
+        self._next = ended + (1 - milliseconds % 1) / 1000
 
     def close(self) -> None:
         """Write what is left."""
         self._file.close()
-
-
-def _logged(
-    serve: Callable[[Request], Work | None], request: Request, log: Callable[[Request, float], None]
-) -> Work | None:
-    """Answer a request and log it, now or when it has been answered."""
-    began, rest = clock.monotonic(), None
-    try:
-        rest = serve(request)
-    finally:
-        if rest is None:
-            log(request, began)
-    return None if rest is None else _logged_later(rest, request, log, began)
-
-
-async def _logged_later(
-    rest: Work, request: Request, log: Callable[[Request, float], None], began: float
-) -> None:
-    try:
-        await rest
-    finally:
-        log(request, began)
 
 
 def _path(path: str) -> str:

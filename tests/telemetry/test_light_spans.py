@@ -206,52 +206,80 @@ async def test_with_another_sdk_all_spans_are_the_sdks_own(
     assert not read(exporter, "tools/call fail").status.is_ok
 
 
+EACH = 100
+NAMES = ("passes", "looks", "fails", "waits", "leaves")
+
+
+class Mixture:
+    """A server with tools that treat their span in different ways, and what they saw."""
+
+    def __init__(self) -> None:
+        self.app = app = Server("traced", telemetry=True)
+        self.metrics = app.measure().metrics
+        self.seen: dict[str, list[trace.SpanContext]] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+
+        @app.tool
+        async def passes() -> str:
+            return "done"
+
+        @app.tool
+        async def looks() -> str:
+            self.look("looks")
+            trace.get_current_span().set_attribute("own", 1)
+            return "done"
+
+        @app.tool
+        async def fails() -> str:
+            self.look("fails")
+            raise ToolError("no")
+
+        @app.tool
+        async def waits() -> str:
+            await asyncio.sleep(0)
+            self.look("waits")
+            return "done"
+
+        @app.tool
+        async def leaves() -> str:
+            async def after() -> None:
+                self.look("leaves")
+
+            self.tasks.append(asyncio.create_task(after()))
+            return "done"
+
+    def look(self, name: str) -> None:
+        self.seen.setdefault(name, []).append(trace.get_current_span().get_span_context())
+
+    def check(self, exporter: InMemorySpanExporter) -> dict[str, set[int]]:
+        """Compare what was counted, exported and seen; return the ids of the sampled requests by tool."""
+        counted, requests = self.metrics.snapshot().calls, {}
+        for name in NAMES:
+            error = "tool_error" if name == "fails" else ""
+            assert sum(counted["tools/call", name, error][2:]) == EACH
+            spans = [span for span in exporter.get_finished_spans() if name in span.name]
+            assert 0 < len(spans) < EACH
+            assert {span.attributes["gen_ai.tool.name"] for span in spans} == {name}
+            assert all(span.parent is None and span.start_time < span.end_time for span in spans)
+            assert all(("own" in span.attributes) == (name == "looks") for span in spans)
+            assert {span.attributes.get("error.type") for span in spans} == {error or None}
+            requests[name] = {int(span.attributes["jsonrpc.request.id"]) for span in spans}
+            assert len(requests[name]) == len(spans)
+            if name in self.seen:
+                assert len(self.seen[name]) == EACH
+                sampled = {one.span_id for one in self.seen[name] if one.trace_flags.sampled}
+                assert sampled == {span.context.span_id for span in spans}
+        return requests
+
+
 async def test_sampled_calls_among_others_have_the_span_that_their_handlers_see(
     provide: Provide,
 ) -> None:
     """Of calls that are read together, whether they look at their span, fail, wait, or leave a task."""
     _, exporter = provide(ParentBased(TraceIdRatioBased(0.5)))
-    app = Server("traced", telemetry=True)
-    metrics = app.measure().metrics
-    seen: dict[str, list[trace.SpanContext]] = {}
-    tasks: list[asyncio.Task[None]] = []
-
-    def look(name: str) -> None:
-        seen.setdefault(name, []).append(trace.get_current_span().get_span_context())
-
-    @app.tool
-    async def passes() -> str:
-        return "done"
-
-    @app.tool
-    async def looks() -> str:
-        look("looks")
-        trace.get_current_span().set_attribute("own", 1)
-        return "done"
-
-    @app.tool
-    async def fails() -> str:
-        look("fails")
-        raise ToolError("no")
-
-    @app.tool
-    async def waits() -> str:
-        await asyncio.sleep(0)
-        look("waits")
-        return "done"
-
-    @app.tool
-    async def leaves() -> str:
-        async def after() -> None:
-            look("leaves")
-
-        tasks.append(asyncio.create_task(after()))
-        return "done"
-
-    names = ("passes", "looks", "fails", "waits", "leaves")
-    each = 100
-    async with wire(app, "2025-11-25") as client:
-        (connection,) = app.connections
+    mixture = Mixture()
+    async with wire(mixture.app, "2025-11-25") as client:
+        (connection,) = mixture.app.connections
         assert isinstance(connection, ServerConnection)
         connection.received(
             [
@@ -260,29 +288,58 @@ async def test_sampled_calls_among_others_have_the_span_that_their_handlers_see(
                         "jsonrpc": "2.0",
                         "id": number,
                         "method": "tools/call",
-                        "params": {"name": names[number % len(names)], "arguments": {}},
+                        "params": {"name": NAMES[number % len(NAMES)], "arguments": {}},
                     }
                 )
-                for number in range(each * len(names))
+                for number in range(EACH * len(NAMES))
             ]
         )
-        for number in range(each * len(names)):
+        for number in range(EACH * len(NAMES)):
             await client.answer_to(number)
-        await asyncio.gather(*tasks)
-        counted = metrics.snapshot().calls
-    for name in names:
-        error = "tool_error" if name == "fails" else ""
-        assert sum(counted["tools/call", name, error][2:]) == each
-        spans = [span for span in exporter.get_finished_spans() if name in span.name]
-        assert 0 < len(spans) < each
-        assert {span.attributes["gen_ai.tool.name"] for span in spans} == {name}
-        assert all(span.parent is None and span.start_time < span.end_time for span in spans)
-        assert all(("own" in span.attributes) == (name == "looks") for span in spans)
-        assert {span.attributes.get("error.type") for span in spans} == {error or None}
-        requests = {int(span.attributes["jsonrpc.request.id"]) for span in spans}
-        assert len(requests) == len(spans)
-        assert {names[number % len(names)] for number in requests} == {name}
-        if name in seen:
-            assert len(seen[name]) == each
-            sampled = {one.span_id for one in seen[name] if one.trace_flags.sampled}
-            assert sampled == {span.context.span_id for span in spans}
+        await asyncio.gather(*mixture.tasks)
+        for name, requests in mixture.check(exporter).items():
+            assert {NAMES[number % len(NAMES)] for number in requests} == {name}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_sampled_calls_over_http_have_the_span_that_their_handlers_see(
+    version: str, provide: Provide
+) -> None:
+    _, exporter = provide(ParentBased(TraceIdRatioBased(0.5)))
+    mixture = Mixture()
+    async with (
+        mixture.app.serving("http", port=0) as url,
+        Client(url, telemetry=False, protocol=version) as client,
+    ):
+        for _ in range(EACH):
+            await asyncio.gather(*(client.call_tool(name) for name in NAMES))
+        await asyncio.gather(*mixture.tasks)
+        mixture.check(exporter)
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_spans_that_handlers_make_over_http_are_sampled_with_their_call(
+    version: str, provide: Provide
+) -> None:
+    """A span in a call without one begins no trace of its own."""
+    provider, exporter = provide(ParentBased(TraceIdRatioBased(0.3)))
+    tracer = provider.get_tracer("own")
+    app = Server("traced", telemetry=True)
+
+    @app.tool
+    async def work() -> str:
+        with tracer.start_as_current_span("inner"):
+            return "done"
+
+    async with (
+        app.serving("http", port=0) as url,
+        Client(url, telemetry=False, protocol=version) as client,
+    ):
+        for _ in range(EACH):
+            await client.call_tool("work")
+    spans = exporter.get_finished_spans()
+    calls = {span.context.span_id for span in spans if span.name == "tools/call work"}
+    parents = [span.parent and span.parent.span_id for span in spans if span.name == "inner"]
+    assert 0 < len(calls) < EACH
+    assert set(parents) == calls
+    assert len(parents) == len(calls)

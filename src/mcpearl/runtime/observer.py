@@ -359,7 +359,7 @@ class SamplingObserver(Observer):
     def begin_late(self, call: Any, began: float, passed: Any) -> FollowedLate | None:
         """Begin to follow a call among others that are not followed.
 
-        The result is passed to `call_ended` or to `end_late`. It must not raise.
+        The result is passed to `call_ended`, or to `end_late`, or to both. It must not raise.
 
         Args:
             call: The call. Its stretch has it that it is followed.

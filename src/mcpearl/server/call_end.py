@@ -40,11 +40,7 @@ class CallEnd:
         params = call.params
         if params.name not in self._core.at_once or params.task is not None:
             return False
-        running = self._calls
-        if running.minded:
-            running.start(call)
-        else:
-            running.start_at_once(call)
+        self._calls.start_at_once(call)
         return call.work is None
 
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
-from mcpearl.runtime.eager import current_task
+from mcpearl.runtime.eager import current_task, run_through
+from mcpearl.runtime.observer import FollowedLate
 from mcpearl.runtime.observers import Guarded, Sampled
 from mcpearl.server.calls import Calls, Run, shutting_down
 from mcpearl.server.core import ServerCore
@@ -29,6 +30,17 @@ class TimedCalls(Calls):
     def __init__(self, core: ServerCore, *rest: Any) -> None:
         super().__init__(core, *rest)
         self._rows = None if core.observer is None else core.observer.row()
+
+    def start_at_once(self, call: Call) -> None:
+        """Start a call of a tool that is known not to wait; only the time is noted."""
+        if self._closing:
+            self.answer(call, shutting_down())
+            return
+        call.noted = clock.monotonic()
+        stand_in = self._stand_in or self._make_stand_in()
+        work = run_through(self._loop, self.run(call), stand_in)
+        if work is not None:
+            call.work = work
 
     def begin_read(self) -> Callable[[Call], None]:
         """Return the function that starts each of the calls that were read together."""
@@ -143,11 +155,7 @@ class SampledCalls(TimedCalls):
         late = self._begin_late(call, row.latest, self._passed)
         if late is None:
             return False
-        entered = late.enter()
-        try:
-            self._begin(call, None)
-        finally:
-            self._resume(entered)
+        self._begin_late_call(call, late)
         if call.work is not None:
             self._leave(call)
         if not self._end.is_open(call):
@@ -156,6 +164,49 @@ class SampledCalls(TimedCalls):
             self._stretch.draw()
             self._free, self._stretch.left = self._stretch.left, 0
         return True
+
+    def start_at_once(self, call: Call) -> None:
+        """Start a call of a tool that is known not to wait, in a marked context if it is not followed."""
+        stretch, meta = self._stretch, call.params.meta
+        if meta is not None and _has_trace(meta):
+            self.start(call)
+            return
+        if not stretch.left:
+            if not (stretch.wins and self._follow_alone(call)):
+                self.start(call)
+            return
+        stretch.left -= 1
+        call.noted = clock.monotonic()
+        passed = self._pass_by()
+        stand_in = self._stand_in or self._make_stand_in()
+        try:
+            work = run_through(self._loop, self.run(call), stand_in)
+        finally:
+            self._resume(passed)
+        if work is not None:
+            call.work = work
+
+    def _follow_alone(self, call: Call) -> bool:
+        """Start a call that is followed; see `_follow`. It was not read with others."""
+        if self._closing:
+            return False
+        passed = self._pass_by()
+        try:
+            late = self._begin_late(call, clock.monotonic(), passed)
+            if late is None:
+                return False
+            self._begin_late_call(call, late)
+        finally:
+            self._resume(passed)
+        self._stretch.draw()
+        return True
+
+    def _begin_late_call(self, call: Call, late: FollowedLate) -> None:
+        entered = late.enter()
+        try:
+            self._begin(call, None)
+        finally:
+            self._resume(entered)
 
     def start(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a context that is prepared for it."""

@@ -159,15 +159,22 @@ class OpenTelemetry(SamplingObserver):
 
     def end_late(self, late: LateCall, call: Any, ended: float) -> None:
         """End the span of a call of a tool that succeeded."""
-        ids = self._coin.new_ids()
-        if not (self._coin.makes_light_spans and late.end_unseen(ids)):
-            self.call_ended(late, call, "result", 0, None)
-            return
+        if self._coin.makes_light_spans:
+            ids = self._coin.new_ids()
+            if late.end_unseen(ids):
+                self._export(ids, call, late.began, ended)
+                return
+        traced = late.end()
+        if traced is not None:
+            self._end(traced, call, None, "result", None)
+
+    def _export(self, ids: trace.SpanContext, call: Any, began: float, ended: float) -> None:
+        """Export the light span of a call of a tool that succeeded."""
         name, now = call.params.name, time.time_ns()
         what = call.method, name, *self._travels_of(call)
         attributes = (self._described.get(what) or self._describe(*what)).copy()
         self._describe_caller(attributes, call)
-        times = now - int((ended - late.began) * 1e9), now
+        times = now - int((ended - began) * 1e9), now
         self._coin.export(f"{call.method} {name}", ids, self._kind, attributes, times)
 
     def _parent_of(self, call: Any) -> Context | None:
@@ -286,6 +293,9 @@ class OpenTelemetry(SamplingObserver):
     ) -> None:
         """End the span, and record the time."""
         if isinstance(began, LateCall):
+            if outcome == "result":
+                self.end_late(began, call, clock.monotonic())
+                return
             traced = began.end()
             if traced is None:
                 return

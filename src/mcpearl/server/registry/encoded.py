@@ -18,6 +18,7 @@ def _plain(value: Any) -> Any:
     return encode_hook(value) if dump is None else dump(mode="json", by_alias=True)
 
 
+_QUOTE = ord('"')  # as a number, which is found in bytes faster than bytes are
 _to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
@@ -41,10 +42,12 @@ def encoded_tool_result(value: Any, output: Output) -> EncodedToolResult:
     """Return what `results.tool_result` returns, encoded, without making the objects."""
     encode = output.encode
     structured = encode(value)
-    shown = value
-    if type(value) is not str:
-        shown = (structured[10:-1] if output.wrapped else structured).decode()
+    if type(value) is str:
+        text = _to_json(value)
+    else:
+        text = structured[10:-1] if output.wrapped else structured  # of {"result":…}
+        # JSON without strings has nothing to escape.
+        text = _to_json(text.decode()) if _QUOTE in text else b'"%b"' % text
     return EncodedToolResult(
-        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b}'
-        % (_to_json(shown), structured)
+        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b}' % (text, structured)
     )

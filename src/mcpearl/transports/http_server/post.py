@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
+_LOOK_FOR_RESULT = (
+    44  # bytes in which the `result` of an answer begins, and of an error's no other member
+)
 _LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 
 
@@ -269,7 +272,10 @@ class PostOutlet:
     def _respond(self, answer: bytes, status: "Callable[[PostOutlet], int]") -> Work | None:
         """Send the answer as the whole response."""
         self._calls = ()  # a call refers to its outlet: this breaks the cycle
-        is_error = self.refused or answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
+        is_error = self.refused or (
+            answer.find(b'"result":', 0, _LOOK_FOR_RESULT) < 0  # most have one
+            and answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
+        )
         code = status(self) if is_error else 200
         if len(answer) >= MIN_SIZE:
             return self._respond_compressed(code, answer)

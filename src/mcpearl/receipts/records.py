@@ -208,9 +208,9 @@ class Formatter:
             if ended is not None:
                 task = result = None
                 if type(answer) is bytes:
-                    front, _, contents = answer.partition(b',"result":')
-                    if len(front) < _SHORT:
-                        outcome, contents = "result", contents[:-1]
+                    found = answer.find(b',"result":', _ID, _SHORT)
+                    if found > 0:
+                        outcome, contents = "result", answer[found + 10 : -1]
                     else:
                         outcome, contents = split(answer)
                 elif len(answer) == 2:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.receipts")
 
-_INTERVAL = 0.005  # seconds for which notes are collected
+_INTERVAL = 0.01  # seconds for which notes are collected
 _IDLE: Any = object()  # in place of a call: there is something to do before one can begin
 _PARAMS = 6  # the column that has the params
 _SET = 0.001  # seconds by which the time of day differs, if it was set

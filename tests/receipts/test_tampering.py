@@ -1,5 +1,6 @@
 """Whatever is done to the files of a log is found, and its place named."""
 
+import os
 import random
 import subprocess
 import sys
@@ -61,6 +62,23 @@ def test_every_byte_of_a_small_log_counts(tmp_path: Path) -> None:
             path.write_bytes(changed)
             assert fault_of(folder), (name, place)
         path.write_bytes(whole)
+    Log(folder, TRUSTED).verify()
+
+
+def test_every_byte_of_the_heads_counts_after_a_key_was_replaced(tmp_path: Path) -> None:
+    """The head after the change has two signatures, and both count."""
+    write(tmp_path / "receipts", 4)
+    write(tmp_path / "receipts", 4, keys=[NEW, KEY])
+    write(tmp_path / "receipts", 4, keys=[NEW, KEY])
+    folder = copy(tmp_path / "receipts", tmp_path / "copy")
+    path = folder / HEADS
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        assert fault_of(folder), place
+    path.write_bytes(whole)
     Log(folder, TRUSTED).verify()
 
 
@@ -176,6 +194,68 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
     assert fault_of(headless) == f"{names[1][:16]}.heads is missing"
     (folder / "more.log").touch()
     assert fault_of(folder) == "more.log is not a file of this log"
+
+
+@pytest.mark.parametrize("also", ["log", "log checkpoint", "heads", "heads checkpoint"])
+def test_a_part_of_the_last_file_that_is_gone_is_named(tmp_path: Path, also: str) -> None:
+    folder = tmp_path / "receipts"
+    write(folder, 200, rotate=5000)
+    last = max(folder.glob("*.log"))
+    for name in also.split():
+        (folder / "checkpoint" if name == "checkpoint" else last.with_suffix(f".{name}")).unlink()
+    missing = f"{last.stem}.{also.split()[0]}"
+    assert missing in fault_of(folder)
+    assert "missing" in fault_of(folder)
+
+
+def test_all_records_that_are_gone_are_named(log: Path) -> None:
+    (log / FIRST).unlink()
+    assert fault_of(log) == f"a file is missing: {FIRST}; {HEADS} is there"
+
+
+@pytest.mark.parametrize("made", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)])
+@pytest.mark.parametrize("name", [FIRST, HEADS, "checkpoint"])
+def test_what_is_not_a_file_is_named_and_not_read(log: Path, name: str, made) -> None:
+    (log / name).unlink()
+    made(log / name)
+    assert name.partition(".")[0] in fault_of(log)
+
+
+@pytest.mark.parametrize("size", [1, 100, verifier.LONGEST, 100_000])
+def test_what_is_no_beginning_of_a_file_is_named(tmp_path: Path, size: int) -> None:
+    """Only what the writer itself would have written there is taken for an interrupted write."""
+    folder = tmp_path / "receipts"
+    write(folder, 200, rotate=5000)
+    last = max(folder.glob("*.log"))
+    last.with_suffix(".heads").write_bytes(b"")
+    (folder / "checkpoint").unlink()
+    header = last.read_bytes().splitlines()[0]
+    last.write_bytes(header)
+    Log(folder, TRUSTED).verify()
+    last.write_bytes((header + b"x" * size)[-size:])
+    assert f"{last.name}, line 1" in fault_of(folder)
+
+
+def test_a_signature_of_a_stranger_is_named(log: Path) -> None:
+    path = log / HEADS
+    notes = path.read_bytes().split(b"\n\n")
+    stranger = SigningKey("example.com/stranger", bytes(32))
+    notes[1] += b"\n" + stranger.signature(notes[0].decode() + "\n").encode()[:-1]
+    path.write_bytes(b"\n\n".join(notes))
+    assert "head 1: it is not signed by a key that is trusted" in fault_of(log)
+
+
+def test_an_earlier_head_of_files_that_are_not_there_cannot_be_compared(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    write(folder, 20)
+    since = SignedHead.parse((folder / "checkpoint").read_bytes())
+    write(folder, 200, rotate=5000)
+    first, *others = sorted(folder.glob("*.log"))
+    assert len(others) > 2
+    first.unlink()
+    Log(folder, TRUSTED, partial=True).verify()
+    with pytest.raises(ValueError, match=r"is of 20 records, and the first .* are not here"):
+        Log(folder, TRUSTED, since, partial=True).verify()
 
 
 def test_a_torn_record_is_said_and_the_log_goes_on(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.receipts")
 
-_INTERVAL = 0.02  # seconds for which notes are collected
+_INTERVAL = 0.01  # seconds for which notes are collected
 _IDLE: Any = object()  # in place of a call: there is something to do before one can begin
 _PARAMS = 6  # the column that has the params
 _SET = 0.001  # seconds by which the time of day differs, if it was set
@@ -432,7 +432,7 @@ def _named(principal: Any) -> tuple[Any, ...]:
     return principal.subject, principal.client_id, principal.issuer
 
 
-def _framed(started: float, numbered: int, notes: list[Any]) -> bytes:
+def _framed(started: float, numbered: int, notes: list[Any]) -> bytearray:
     """Return notes in the form in which they are sent."""
     params = slice(_PARAMS, None, COLUMNS)
     notes[params] = [bytes(each) if type(each) is Raw else each for each in notes[params]]

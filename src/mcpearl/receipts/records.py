@@ -6,6 +6,7 @@ scribe, the process that writes, imports this module, so it imports little itsel
 """
 
 from hashlib import sha256, shake_256
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -17,7 +18,9 @@ _ID = len('{"jsonrpc":"2.0","id":')
 _SALT = 16
 EACH_BLOCK = 256  # calls whose salts are derived together
 _KEPT_BLOCKS = 64
+_TOGETHER = 64  # calls whose records are encoded together
 _digest = sha256().copy  # copying a state is cheaper than making one
+_SHORT = len('{"jsonrpc":"2.0","id":1,"error":{"code":1')  # there is no error in less than this
 
 # What is sent from the event loop to the scribe: the columns of one call after those of another.
 #   when it began and when it ended, by the monotonic clock; None while it has not ended
@@ -26,9 +29,10 @@ _digest = sha256().copy  # copying a state is cheaper than making one
 #   answer: a whole message; or outcome and contents; or outcome, digest and task
 # A record that is not of a call is in the column of the params, without anything else.
 COLUMNS = 8
+_ANSWER = 7
 
 
-class BeginRecord(Struct, tag="begin", tag_field="kind", omit_defaults=True):
+class BeginRecord(Struct, tag="begin", tag_field="kind", omit_defaults=True, gc=False):
     """The record before a call."""
 
     call: str
@@ -45,7 +49,7 @@ class BeginRecord(Struct, tag="begin", tag_field="kind", omit_defaults=True):
     issuer: str | None = None
 
 
-class EndRecord(Struct, tag="end", tag_field="kind", omit_defaults=True):
+class EndRecord(Struct, tag="end", tag_field="kind", omit_defaults=True, gc=False):
     """The record after a call."""
 
     call: str
@@ -56,11 +60,11 @@ class EndRecord(Struct, tag="end", tag_field="kind", omit_defaults=True):
     task: str | None = None
 
 
-class _TraceMeta(Struct):
+class _TraceMeta(Struct, gc=False):
     traceparent: Any = None
 
 
-class _RecordedParams(Struct, rename="camel"):
+class _RecordedParams(Struct, rename="camel", gc=False):
     """The members of params that are recorded."""
 
     name: Any = None
@@ -80,6 +84,7 @@ class _RecordedResult(Struct, rename="camel"):
 
 _read_params = msgspec.json.Decoder(_RecordedParams).decode
 _read_result = msgspec.json.Decoder(_RecordedResult).decode
+_UNREAD = _RecordedParams()
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -127,22 +132,35 @@ class Formatter:
         self._run = f"{run}-"
         self._salts = Salts(secret, run)
 
-    def lines(self, clock: float, number: int, columns: list[Any], encoded: bytes) -> list[bytes]:
+    def lines(self, clock: float, number: int, columns: list[Any]) -> list[bytes]:
         """Return the records of calls, one line each.
 
         Args:
             clock: The time of day at which the monotonic clock was 0.
             number: How many calls began before these.
             columns: What was noted of the calls; see `COLUMNS`.
-            encoded: The same in the form it was received in. It is searched once for what tells of
-                tasks and failures, which is faster than searching each result.
+        """
+        plain = not _is_any_marked(columns[_ANSWER::COLUMNS])
+        lines: list[bytes] = []
+        # Few at a time, so that what was made of a call is still in the cache of the processor.
+        for start in range(0, len(columns), _TOGETHER * COLUMNS):
+            some = columns[start : start + _TOGETHER * COLUMNS]
+            number, records = self._records(clock, number, some, plain=plain)
+            lines += BytesIO(encode_lines(records)).readlines()
+        return lines
+
+    def _records(
+        self, clock: float, number: int, columns: list[Any], *, plain: bool
+    ) -> tuple[int, list[Any]]:
+        """Return how many calls began up to here, and the records.
+
+        `plain` says that no result tells more of its call than that it succeeded.
         """
         # Calls per second depend on this loop, so what every call needs is written out in it.
         records: list[Any] = []
-        add, run, digest = records.append, self._run, _digest
+        add, run, digest, read_params = records.append, self._run, _digest, _read_params
         salts: list[bytes] = []
         first, last = 0, -1  # the salts of these calls
-        plain = not _is_marked(encoded)
         each = iter(columns)
         for began, ended, method, version, id, principal, params, answer in zip(
             *[each] * COLUMNS, strict=True
@@ -167,7 +185,18 @@ class Formatter:
                     state = digest()
                     state.update(salts[place] + params)
                     arguments = state.hexdigest()
-                    name, task, trace = about_call(params)
+                    try:
+                        read = read_params(params)
+                    except _UNREADABLE:
+                        read = _UNREAD
+                    name, task, meta = read.name, read.task_id, read.meta
+                    if type(name) is not str or len(name) > LONGEST_NAME:
+                        name = _name(read)
+                    if task is not None:
+                        task = _short(task)
+                    trace = None
+                    if meta is not None and meta.traceparent is not None:
+                        trace = _trace_id(meta.traceparent)
                 if type(id) is not int:
                     id = str(id)[:LONGEST_NAME]
                 begin = BeginRecord(
@@ -179,7 +208,11 @@ class Formatter:
             if ended is not None:
                 task = result = None
                 if type(answer) is bytes:
-                    outcome, contents = split(answer)
+                    found = answer.find(b',"result":', _ID, _SHORT)
+                    if found > 0:
+                        outcome, contents = "result", answer[found + 10 : -1]
+                    else:
+                        outcome, contents = split(answer)
                 elif len(answer) == 2:
                     outcome, contents = answer
                 else:
@@ -193,7 +226,7 @@ class Formatter:
                     result = state.hexdigest()
                 took = int((ended - began) * 1e6) / 1e6
                 add(EndRecord(call, ended + clock, took, outcome, result, task))
-        return encode_lines(records).splitlines(keepends=True)
+        return number, records
 
 
 def split(message: bytes) -> tuple[str, bytes]:
@@ -214,13 +247,12 @@ def about_call(params: bytes) -> tuple[str | None, str | None, str | None]:
         read = _read_params(params)
     except _UNREADABLE:
         return None, None, None
-    name, task, meta = read.name, read.task_id, read.meta
-    if name is None:
-        name = read.uri
-    if type(name) is not str or len(name) > LONGEST_NAME:
-        name = _short(name)
-    trace = None if meta is None else _trace_id(meta.traceparent)
-    return name, None if task is None else _short(task), trace
+    trace = None if read.meta is None else _trace_id(read.meta.traceparent)
+    return _name(read), _short(read.task_id), trace
+
+
+def _name(read: _RecordedParams) -> str | None:
+    return _short(read.uri if read.name is None else read.name)
 
 
 def _trace_id(parent: Any) -> str | None:
@@ -232,6 +264,14 @@ def _trace_id(parent: Any) -> str | None:
 def _is_marked(data: bytes) -> bool:
     """Whether data may contain a result that says more of its call than that it succeeded."""
     return b'isError":true' in data or b'taskId"' in data or b'input_required"' in data
+
+
+def _is_any_marked(answers: list[Any]) -> bool:
+    """Whether `_is_marked` may hold for any of the answers; all are searched at once, which is faster."""
+    try:
+        return _is_marked(b"".join(answers))
+    except TypeError:  # some are not whole messages
+        return True
 
 
 def about_result(result: bytes) -> tuple[str, str | None]:

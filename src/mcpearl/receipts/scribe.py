@@ -8,6 +8,7 @@ start quickly.
 Messages in both directions are msgpack, each after its length in four bytes.
 """
 
+import gc
 import os
 import select
 import signal
@@ -26,14 +27,18 @@ from mcpearl.receipts.records import Formatter
 _RETRY = 0.5  # seconds between attempts to write
 _CHUNK = 1 << 18
 _FAILURES = (OSError, LogBroken, KeyUnusable)
-_encode = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
 _decode = msgspec.msgpack.Decoder().decode
+_LENGTH = 4  # bytes in front of a message that say how long it is
+_KEPT = 100_000  # objects more than after the start, before cycles among them are looked for
 
 
-def framed(message: Any) -> bytes:
+def framed(message: Any) -> bytearray:
     """Return a message in its encoded form, with its length."""
-    body = _encode(message)
-    return len(body).to_bytes(4, "big") + body
+    frame = bytearray(_LENGTH)
+    _encode_into(message, frame, _LENGTH)
+    frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "big")
+    return frame
 
 
 class Frames:
@@ -44,18 +49,17 @@ class Frames:
 
     def feed(self, data: bytes) -> list[Any]:
         """Return the messages that are complete now."""
-        return [_decode(body) for body in self.bodies(data)]
-
-    def bodies(self, data: bytes) -> list[bytes]:
-        """Return the messages that are complete now, in their encoded form."""
-        self._data += data
         held, start, messages = self._data, 0, []
-        while len(held) - start >= 4:
-            end = start + 4 + int.from_bytes(held[start : start + 4], "big")
-            if end > len(held):
-                break
-            messages.append(memoryview(held)[start + 4 : end].tobytes())
-            start = end
+        held += data
+        with memoryview(held) as view:
+            while len(held) - start >= _LENGTH:
+                body = start + _LENGTH
+                end = body + int.from_bytes(held[start:body], "big")
+                if end > len(held):
+                    break
+                with view[body:end] as encoded:
+                    messages.append(_decode(encoded))
+                start = end
         del held[:start]
         return messages
 
@@ -92,13 +96,13 @@ class Scribe:
 
     def work(self) -> None:
         """Write until the input ends."""
-        messages: list[bytes] = []
+        messages: list[Any] = []
         while not messages:
             data = self._receive()
             if not data:
                 return
-            messages = self._frames.bodies(data)
-        if self._open(msgspec.msgpack.decode(messages[0], type=Setup)):
+            messages = self._frames.feed(data)
+        if self._open(msgspec.convert(messages[0], Setup)):
             self._take(messages[1:])
             self._write_until_the_end()
 
@@ -133,6 +137,9 @@ class Scribe:
             return False
         if not setup.durable:
             _yield_to_others()
+        # What a record is made of refers to nothing else, so it is not searched for cycles all the time.
+        gc.freeze()
+        gc.set_threshold(_KEPT)
         self._formatter = Formatter(secret, setup.run)
         self._tell("open", (key, secret))
         return True
@@ -145,7 +152,7 @@ class Scribe:
                 data = self._receive()
                 if not data:
                     break
-                self._take(self._frames.bodies(data))
+                self._take(self._frames.feed(data))
             self._write()
             if time.monotonic() >= self._next_head:
                 self._sign()
@@ -160,14 +167,13 @@ class Scribe:
         self._write()
         self._sign()
 
-    def _take(self, messages: list[bytes]) -> None:
-        for message in messages:
-            batch = _decode(message)
+    def _take(self, batches: list[Any]) -> None:
+        for batch in batches:
             if batch is None:
                 self._stopped = True
             else:
                 clock, number, columns = batch
-                self._lines += self._formatter.lines(clock, number, columns, message)
+                self._lines += self._formatter.lines(clock, number, columns)
                 self._batches += 1
 
     def _patience(self) -> float | None:

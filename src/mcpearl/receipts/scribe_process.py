@@ -29,7 +29,7 @@ _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe imp
 class Handed(NamedTuple):
     """A batch that was handed over, and the futures of callers that wait until it is on disk."""
 
-    frame: bytes
+    frame: bytearray
     commits: "list[asyncio.Future[None]]"
 
 
@@ -130,7 +130,7 @@ class ScribeProcess:
 
     # Handing over
 
-    def put(self, frame: bytes, commits: "list[asyncio.Future[None]]") -> None:
+    def put(self, frame: bytearray, commits: "list[asyncio.Future[None]]") -> None:
         """Hand over a batch."""
         self.handed.append(Handed(frame, commits))
         self.waiting += len(frame)

@@ -86,15 +86,21 @@ class SignedHead(NamedTuple):
         except ValueError:
             raise Discrepancy("it is not a signed head") from None
 
-    def check(self, keys: list[VerifierKey]) -> None:
-        """Raise unless one of the keys has signed it and no signature by these keys is wrong."""
-        found = False
+    def check(self, keys: list[VerifierKey], others: list[VerifierKey] | None = None) -> None:
+        """Raise unless one of the keys has signed it and no signature by these keys is wrong.
+
+        Args:
+            keys: The keys that are trusted.
+            others: Keys that may have signed it too; by default any, and that is not checked.
+        """
+        found, known = False, [*keys, *(others or ())]
         for name, signature in self.signatures:
-            for key in keys:
-                if key.name == name and key.id == signature[:4]:
-                    if not key.has_signed(self.text, signature[4:]):
-                        raise Discrepancy(f"the signature of {name} is not valid")
-                    found = True
+            signers = [key for key in known if key.name == name and key.id == signature[:4]]
+            if not all(key.has_signed(self.text, signature[4:]) for key in signers):
+                raise Discrepancy(f"the signature of {name} is not valid")
+            if others is not None and not signers:
+                raise Discrepancy(f"it is not signed by a key that is trusted: {name}")
+            found = found or any(key in keys for key in signers)
         if not found:
             raise Discrepancy("it is not signed by a key that is trusted")
         if self.origin != keys[0].name:
@@ -210,6 +216,10 @@ class Segment:
         return heads
 
 
+def _has_contents(path: Path) -> bool:
+    return not path.is_file() or path.stat().st_size > 0
+
+
 def segment_files(folder: Path) -> list[Path]:
     """Return the files of records in order, without a gap even if more are begun meanwhile."""
 
@@ -284,6 +294,11 @@ class Log:
         since = self._since
         if since is not None and not self._since_passed:
             since.check([*given, *self._keys])
+            if since.size < self.first:
+                raise ValueError(
+                    f"the head given with --since is of {since.size} records, and the first "
+                    f"{self.first} are not here"
+                )
             if since.size > self.size:
                 raise Discrepancy(
                     f"records {self.size} to {since.size - 1} are missing at the end: "
@@ -292,10 +307,12 @@ class Log:
 
     def _latest(self) -> bytes | None:
         """Return what is in the file `checkpoint`: a copy of the last head, for convenience."""
-        try:
-            return (self.folder / "checkpoint").read_bytes()
-        except OSError:
+        path = self.folder / "checkpoint"
+        if not path.exists() and not path.is_symlink():
             return None
+        if not path.is_file():
+            raise Discrepancy("checkpoint is not a file of this log")
+        return path.read_bytes()
 
     def _check_latest(self, latest: bytes | None) -> None:
         if latest is None:
@@ -309,12 +326,21 @@ class Log:
 
     def _segments(self) -> list[Segment]:
         try:
-            names = segment_files(self.folder)
+            heads = [path for path in self.folder.glob("*.heads") if _has_contents(path)]
+            names = segment_files(
+                self.folder
+            )  # after the heads: a file is begun before it is signed
         except OSError as error:
             raise ValueError(f"{self.folder} cannot be read: {error.strerror}") from None
-        wrong = [path.name for path in names if not re.fullmatch(r"[0-9]{16}", path.stem)]
+        wrong = [path for path in names if not re.fullmatch(r"[0-9]{16}", path.stem)]
+        wrong += [path for path in [*names, *heads] if not path.is_file()]
         if wrong:
-            raise Discrepancy(f"{wrong[0]} is not a file of this log")
+            raise Discrepancy(f"{wrong[0].name} is not a file of this log")
+        for path in sorted(heads):
+            if self._partial and names and path.stem < names[0].stem:
+                continue
+            if not path.with_suffix(".log").exists():
+                raise Discrepancy(f"a file is missing: {path.stem}.log; {path.name} is there")
         if not names:
             raise ValueError(f"there are no receipts in {self.folder}")
         return [Segment(path) for path in names]
@@ -329,7 +355,7 @@ class Log:
     ) -> None:
         with segment.path.open("rb") as file:
             header = file.readline(LONGEST)
-            if is_last and segment.first == self.size and not header.endswith(b"\n") and not heads:
+            if is_last and segment.first == self.size and not heads and self._is_torn(header):
                 self.torn = len(header)  # its writer was killed before it had written a record
                 return
             self._check_header(segment, header)
@@ -397,17 +423,25 @@ class Log:
                 f"{name}, line 1: it is of a log that is signed by another key: {key[:99]!r}"
             )
         self._key = self._key or key
+        if line != self._header(self._key):
+            raise Discrepancy(f"{name}, line 1: it was changed, or is of another log")
+
+    def _header(self, key: str) -> bytes:
+        """Return the first line that a file which begins here has."""
         expected = {
             "log": FORMAT,
             "origin": self._keys[0].name,
             "first": self.size,
             "previous": self._previous.hex(),
             "tree": [subtree.hex() for subtree in self.subtrees],
-            "key": self._key,
+            "key": key,
         }
-        written = json.dumps(expected, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-        if line != written:
-            raise Discrepancy(f"{name}, line 1: it was changed, or is of another log")
+        return json.dumps(expected, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+    def _is_torn(self, line: bytes) -> bool:
+        """Whether this is the beginning of the first line of a file that begins here."""
+        keys = [self._key] if self._key else [key.text for key in self._keys]
+        return any(line != (whole := self._header(key)) and whole.startswith(line) for key in keys)
 
     def _marks(
         self, segment: Segment, heads: list[SignedHead]
@@ -433,10 +467,11 @@ class Log:
     def _pass(self, marks: "dict[int, list[tuple[str, SignedHead]]]") -> None:
         """Compare the tree with the heads that cover as many records as it has."""
         root, trusted = b"", self._keys
+        others = [VerifierKey(self._new_key)] if self._new_key else []
         for where, head in marks.pop(self.size, ()):
             root = root or root_of(self.subtrees)
             try:
-                head.check(self._keys)
+                head.check(trusted, others)
             except Discrepancy as fault:
                 raise Discrepancy(f"{where}: {fault}") from None
             if head.root != root:

@@ -25,10 +25,16 @@ logger = logging.getLogger("mcpearl.server")
 _LONGEST = 4096  # characters of an exception's text that are sent
 
 
+def only_error(error: BaseException) -> BaseException:
+    """Return what a task group raised for a single failed task; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 def answer_to(call: Call, error: BaseException, *, mask: bool) -> "types.CallToolResult | McpError":
     """Return the answer to a call whose handler raised `error`."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # a task group with a single failed task
+    error = only_error(error)
     version = call.caller.version
     is_tool = call.method == "tools/call"
     if isinstance(error, ResourceNotFound):

@@ -311,7 +311,7 @@ async def test_a_part_whose_lifespan_fails_costs_its_own_calls(
         listed = (await c.ask("tools/list"))["result"]
         assert [tool["name"] for tool in listed["tools"]] == ["own", "read_inside"]
         assert GONE in listed["_meta"]["mcpearl/unavailable"]["rows"]
-    assert "did not end as it should" not in caplog.text
+    assert "failed while it was stopped" not in caplog.text
 
 
 async def test_clients_are_notified_that_the_lifespan_of_a_part_failed() -> None:

@@ -286,7 +286,9 @@ class Mount:
                 logger.error("`%s` cannot be started: %s", self.name, error)
                 self._refuse("it could not be started", starting, error)
             elif self._starting is None:
-                logger.error("`%s` did not end as it should", self.name, exc_info=error)
+                logger.error(
+                    "the mounted server `%s` failed while it was stopped", self.name, exc_info=error
+                )
 
     def _refuse(self, reason: str, up: "asyncio.Future[None]", error: BaseException) -> None:
         """Let calls that wait for the part, and all that come later, fail."""

@@ -4,15 +4,14 @@
 the stream. When the stream ends, so does the session.
 """
 
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
 from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
-from mcpearl.protocol.limits import Limits
-from mcpearl.runtime.budget import Account, Budget, Holding
+from mcpearl.runtime.budget import Account, Holding
 from mcpearl.runtime.tree import Node
 from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
@@ -21,6 +20,7 @@ from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.transports.http_server.host import EndpointHost
 from mcpearl.transports.http_server.legacy import ALLOW
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
@@ -44,21 +44,6 @@ def _asked(request: Request, name: str) -> str:
     except ValueError:
         return ""
     return query.get(name, [""])[0]
-
-
-class SseHost(Protocol):
-    """What the transport needs from the server."""
-
-    limits: Limits
-    budget: Budget
-
-    def converse(self, transport: Any, principal: Any, account: Account | None = None) -> Any:
-        """Return the server's side of one client."""
-        ...
-
-    def time_left(self, principal: Any) -> float | None:
-        """Return for how many seconds a principal is valid; None for no limit."""
-        ...
 
 
 class SseSession(TransportSession):
@@ -97,7 +82,7 @@ class HttpSse:
 
     def __init__(
         self,
-        host: SseHost,
+        host: EndpointHost,
         terms: Terms,
         max_sessions: int,
         idle_timeout: float,

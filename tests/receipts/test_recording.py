@@ -424,6 +424,25 @@ async def test_calls_of_a_mounted_server_are_recorded_by_it_and_by_the_one_aroun
         assert len(ends) == len(set(ends))
 
 
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("outer_durable", [None, False, True])
+async def test_a_failure_in_a_mounted_server_is_logged_once(
+    tmp_path: Path,
+    durable: bool,
+    outer_durable: bool | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    receipts = None
+    if outer_durable is not None:
+        receipts = Receipts(tmp_path / "outer", durable=outer_durable)
+    outer = Server("outer", receipts=receipts)
+    outer.mount("in", make_app(Receipts(tmp_path / "inner", durable=durable)))
+    async with Client(outer) as client:
+        await client.call_tool("in__fail")
+    raised = [each.message for each in caplog.records if each.exc_info is not None]
+    assert raised == ["tools/call in__fail raised"]
+
+
 async def test_a_handler_that_calls_its_own_server_is_recorded_around_that_call(
     tmp_path: Path,
 ) -> None:

@@ -19,6 +19,7 @@ from typing_extensions import TypeAliasType
 from mcpearl.schema import (
     ArgumentsError,
     OutputError,
+    SchemaMismatch,
     SignatureError,
     compile_output,
     compile_schema,
@@ -258,6 +259,69 @@ def of_aliases(age: Age, pair: Pair[str] | None = None) -> Any:
 def test_aliases():
     signature = holds_to_the_aliases(of_aliases)
     assert signature.call(signature.decode(b'{"age":3,"pair":["x",5]}'), None) == (3, ("x", 5))
+
+
+Json = TypeAliasType("Json", "dict[str, Json] | list[Json] | str | int | None")
+Tree = TypeAliasType("Tree", dict[str, "Tree"] | int)
+Nested = TypeAliasType("Nested", "list[Nested[Item]] | Item", type_params=(Item,))
+
+
+def of_recursive_aliases(json: Any, tree: Any, nested: Any) -> Any:
+    return json
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"json": Json, "tree": Tree, "nested": Nested[int]},
+        {"json": "Json", "tree": "Tree", "nested": "Nested[int]"},
+    ],
+    ids=["direct", "as text"],
+)
+def test_aliases_that_name_themselves_in_text(
+    annotations: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(of_recursive_aliases, "__annotations__", annotations)
+    signature = compile_signature(of_recursive_aliases)
+    raw = b'{"json":{"a":[1,"x",null]},"tree":{"a":{"b":1}},"nested":[[1],2]}'
+    assert signature.call(signature.decode(raw), None) == {"a": [1, "x", None]}
+    published = compile_schema(signature.input_schema, where="input")
+    published.check_json(raw)
+    right = msgspec.json.decode(raw)
+    for wrong in ({"json": {"a": [1.5]}}, {"tree": {"a": {"b": "x"}}}, {"nested": [["x"]]}):
+        unfit = msgspec.json.encode({**right, **wrong})
+        with pytest.raises(ArgumentsError):
+            signature.decode(unfit)
+        with pytest.raises(SchemaMismatch):
+            published.check_json(unfit)
+
+
+def test_an_alias_that_names_itself_in_text_is_a_result_too():
+    output = compile_output(Json, where="tool", name="it")
+    assert output is not None
+    assert output.encode({"a": [1, None]}) == b'{"result":{"a":[1,null]}}'
+    with pytest.raises(OutputError):
+        output.encode({"a": [1.5]})
+
+
+def test_an_alias_in_a_function_may_name_itself_in_text():
+    Chain = TypeAliasType("Chain", "list[Chain]")
+
+    def tool(chain: Chain) -> Any:
+        return chain
+
+    signature = compile_signature(tool)
+    assert signature.call(signature.decode(b'{"chain":[[],[[]]]}'), None) == [[], [[]]]
+
+
+def test_a_name_in_the_text_of_an_alias_that_is_not_there_is_named():
+    def tool(value: Any) -> Any:
+        return value
+
+    alias: Any = TypeAliasType
+    tool.__annotations__["value"] = alias("Missing", "list[NoSuchName]")
+    with pytest.raises(SignatureError, match=r"alias `Missing` cannot be resolved.*NoSuchName"):
+        compile_signature(tool)
 
 
 if sys.version_info >= (3, 12):  # where `type` is a statement

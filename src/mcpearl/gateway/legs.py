@@ -351,7 +351,7 @@ class Legs:
         try:
             await leg.client.close()
         except Exception as error:
-            logger.warning("a session with `%s` did not end as it should: %s", self._name, error)
+            logger.warning("a session with `%s` could not be closed: %s", self._name, error)
 
     async def close(self) -> None:
         """Close all legs."""

@@ -43,7 +43,7 @@ def say(ctx: Context, params: LoggingMessageNotificationParams) -> None:
 
 
 class LoggedCall(SentRequest):
-    """A call on a connection that clients share, as far as log messages may be about it."""
+    """A call on a shared connection: what is known of it, to find the client of a log message."""
 
     __slots__ = ("_logs", "ctx", "order")
 

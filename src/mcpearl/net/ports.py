@@ -96,7 +96,7 @@ class TcpPort:
         _widen(listening)
 
     async def ended(self) -> None:
-        """Wait for ever, or until connections can no longer be accepted."""
+        """Wait until connections can no longer be accepted."""
         if isinstance(self._front, TlsFront):
             await self._front.ended()
         await asyncio.Event().wait()
@@ -137,7 +137,7 @@ class UnixPort:
         _widen(listening)
 
     async def ended(self) -> None:
-        """Wait for ever: the loop accepts connections."""
+        """Wait: the loop accepts connections until it ends."""
         await asyncio.Event().wait()
 
     def close(self) -> None:

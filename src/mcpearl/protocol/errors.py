@@ -139,7 +139,12 @@ class ResourceNotFound(McpError):
 
 
 class MissingClientCapability(McpError):
-    """The handler needs a capability that the client did not declare."""
+    """The handler needs a capability that the client did not declare.
+
+    Args:
+        capability: Its name, for the message.
+        required: The capability as `ClientCapabilities` would declare it.
+    """
 
     def __init__(self, capability: str, required: dict[str, Any]) -> None:
         super().__init__(
@@ -217,7 +222,12 @@ class RequestTimeout(McpearlError, TimeoutError):
 
 
 class TaskTimeout(RequestTimeout):
-    """A task did not end in time. It keeps running at the server, under `task_id`."""
+    """A task did not end in time. It keeps running at the server, under `task_id`.
+
+    Args:
+        task_id: The id of the task.
+        seconds: How long the client waited for it.
+    """
 
     def __init__(self, task_id: str, seconds: float) -> None:
         super().__init__("tools/call", seconds)
@@ -231,7 +241,12 @@ class TaskTimeout(RequestTimeout):
 
 
 class TaskCancelled(McpearlError):
-    """The task was cancelled before it had a result."""
+    """The task was cancelled before it had a result.
+
+    Args:
+        task_id: The id of the task.
+        message: What the server says of it.
+    """
 
     def __init__(self, task_id: str, message: str | None = None) -> None:
         why = f": {brief(message)}" if message else ""
@@ -242,7 +257,12 @@ class TaskCancelled(McpearlError):
 class ConnectionLost(McpearlError, ConnectionError):
     """The connection ended while a request was waiting, or before it was sent.
 
-    `maybe_executed` is False only if the request certainly never reached the peer.
+    Args:
+        reason: Why the connection ended.
+        maybe_executed: Whether the peer may have received the request; False only if it certainly has
+            not.
+        exit_code: What the server's process ended with, if it is one of this client's and has ended.
+        stderr: What that process wrote to standard error; the last lines are part of the message.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import collections
 import collections.abc
 import enum
 import re
+import sys
 import types
 import typing
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -119,12 +120,27 @@ def aliased(alias: Any) -> Any:
     """Return what a `type` statement names, with the arguments of a generic one filled in."""
     origin = get_origin(alias)
     if origin is None:
-        return alias.__value__
+        return _value_of(alias)
     from mcpearl.schema.records import substituted
 
     return substituted(
-        origin.__value__, dict(zip(origin.__type_params__, get_args(alias), strict=False))
+        _value_of(origin), dict(zip(origin.__type_params__, get_args(alias), strict=False))
     )
+
+
+def _value_of(alias: Any) -> Any:
+    """Return what an alias names, with the names in text resolved in the module of the alias."""
+    holder = types.SimpleNamespace(__annotations__={"it": alias.__value__})
+    module = sys.modules.get(getattr(alias, "__module__", None) or "")
+    own = {alias.__name__: alias, **{each.__name__: each for each in alias.__type_params__}}
+    try:
+        hints = typing.get_type_hints(holder, vars(module) if module else {}, own, True)
+    except NameError as error:
+        raise TypeError(
+            f"the alias `{alias.__name__}` cannot be resolved: {error}; define in its module, not "
+            "in a function, what it names in text"
+        ) from error
+    return hints["it"]
 
 
 def _has_foreign_fields(annotation: Any) -> bool:

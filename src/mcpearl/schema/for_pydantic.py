@@ -1,7 +1,7 @@
 """Rewrites Python annotations into annotations that pydantic honours.
 
 pydantic does not know `msgspec.Meta` and descriptions as plain strings, nor structs. They become its
-own `Field`, at every depth: a record that contains them is validated by way of a twin (see
+own `Field`, at every depth: a record that contains them is validated through a twin (see
 `records`). A pydantic model is never rewritten; it is refused if it contains something that pydantic
 would ignore.
 """

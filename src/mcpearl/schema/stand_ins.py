@@ -105,7 +105,7 @@ class Constructed(Adapted):
 
 
 class Twin(Adapted):
-    """A record that is decoded by way of a twin, whose annotations msgspec knows."""
+    """A record that is decoded through a twin, whose annotations msgspec knows."""
 
     source: ClassVar[Any]
     build: ClassVar[Callable[[dict[str, Any]], Any]]

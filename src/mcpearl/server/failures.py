@@ -25,10 +25,30 @@ logger = logging.getLogger("mcpearl.server")
 _LONGEST = 4096  # characters of an exception's text that are sent
 
 
-def answer_to(call: Call, error: BaseException, *, mask: bool) -> "types.CallToolResult | McpError":
-    """Return the answer to a call whose handler raised `error`."""
+def only_error(error: BaseException) -> BaseException:
+    """Return what a task group raised for a single failed task; any other error as it is."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # a task group with a single failed task
+        error = error.exceptions[0]
+    return error
+
+
+def answer_to(call: Call, error: BaseException, *, mask: bool) -> "types.CallToolResult | McpError":
+    """Return the answer to a call whose handler raised `error`; log what no caller is to blame for."""
+    error = only_error(error)
+    if isinstance(error, (LimitReached, OutputError)):
+        logger.warning("%s: %s", _subject(call), error)
+    elif isinstance(error, StoreUnavailable):
+        logger.error("%s: %s", _subject(call), error)
+    elif not isinstance(error, (McpError, ArgumentsError, ToolError)):
+        logger.error("%s raised", _subject(call), exc_info=error)
+    return answer_unlogged(call, error, mask=mask)
+
+
+def answer_unlogged(
+    call: Call, error: BaseException, *, mask: bool
+) -> "types.CallToolResult | McpError":
+    """Return the answer to a call whose handler raised `error`, which is logged elsewhere."""
+    error = only_error(error)
     version = call.caller.version
     is_tool = call.method == "tools/call"
     if isinstance(error, ResourceNotFound):
@@ -43,15 +63,10 @@ def answer_to(call: Call, error: BaseException, *, mask: bool) -> "types.CallToo
         if is_tool and version.arguments_as_result:
             return _failed(f"Invalid arguments for tool `{call.params.name}`: {error}")
         return McpError(INVALID_PARAMS, f"Invalid arguments: {error}", _named(call))
-    if isinstance(error, ToolError):
-        return _failed(str(error)) if is_tool else McpError(INTERNAL_ERROR, str(error))
-    if isinstance(error, (LimitReached, OutputError)):
-        logger.warning("%s: %s", _subject(call), error)
+    if isinstance(error, (ToolError, LimitReached, OutputError)):
         return _failed(str(error)) if is_tool else McpError(INTERNAL_ERROR, str(error))
     if isinstance(error, StoreUnavailable):
-        logger.error("%s: %s", _subject(call), error)
         return _failed(TOLD) if is_tool else McpError(INTERNAL_ERROR, TOLD)
-    logger.error("%s raised", _subject(call), exc_info=error)
     if is_tool:
         return _failed(f"Tool `{call.params.name}` failed{_said(error, mask)}")
     return McpError(INTERNAL_ERROR, f"{_subject(call)} failed{_said(error, mask)}", _named(call))

@@ -183,7 +183,7 @@ class LifespanTask:
         try:
             await asyncio.wait((task, entered), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._over.set()  # a lifespan that goes on in spite of it is left at once
+            self._over.set()  # a lifespan that ignores the cancellation is left at once
             task.cancel()
             await asyncio.wait((task,))
             raise

@@ -15,7 +15,7 @@ from mcpearl.receipts.records import split
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch
-from mcpearl.server.failures import answer_to
+from mcpearl.server.failures import answer_to, answer_unlogged
 from mcpearl.types.base import Result
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def _note_failure(
     if call.rounds is not None and call.rounds.suspended:
         recorder.ended(own, "input_required")
     elif isinstance(error, Exception):
-        _note_answer(core, recorder, own, answer_to(call, error, mask=core.mask_errors))
+        # The server around it answers the call, and logs the error then.
+        answer = answer_unlogged(call, error, mask=core.mask_errors)
+        _note_answer(core, recorder, own, answer)
     else:
         recorder.ended(own, "cancelled")
 

@@ -149,9 +149,15 @@ class Running(Composing):
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         assert self._lifespan is not None
-        lifespan = LifespanTask(self.name, self._lifespan(self), self._uptime.fail)
+        lifespan = LifespanTask(self.name, self._lifespan(self), self._lifespan_failed)
         self._entered(await lifespan.enter())
         stack.push_async_callback(lifespan.leave)
+
+    def _lifespan_failed(self, error: BaseException) -> bool:
+        """Tell the servers this one is mounted in, and its first holder; return whether there are any."""
+        for outer in self.core.enclosing:
+            outer.failed(error)
+        return self._uptime.fail(error) or bool(self.core.enclosing)
 
     async def _stop_isolation(self) -> None:
         if self.isolation is not None:

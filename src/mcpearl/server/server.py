@@ -104,7 +104,7 @@ class Server(Operating, Running):
         on_duplicate: What happens when a second tool, resource, prompt or completion gets the name of
             another: `warn` (log a warning and replace it), `error`, `replace`, or `ignore` the second.
         threads: Threads for handlers that are plain functions.
-        tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for ever.
+        tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for no limit.
         blocked_after: Seconds an `async def` may hold up the event loop before the log says which; None
             for no watching.
         ask_timeout: Seconds a client has to answer a request of a handler.

@@ -104,7 +104,7 @@ class Subscriber:
         self._holding.release()
 
     def is_in(self, reach: Spread) -> bool:
-        """Whether an announcement of this reach is for this subscriber."""
+        """Whether an announcement that is spread like this is for this subscriber."""
         return reach == "all" or (reach == "kept") == (self._announce is not None)
 
     def deliver(self, announcement: Announcement) -> None:

@@ -190,7 +190,11 @@ _LONG = 4096
 
 
 def read_float(text: str) -> float:
-    """Read a number that is not an integer, as a decoder does: one out of range is refused."""
+    """Read a number that is not an integer, as a decoder does: one out of range is refused.
+
+    Args:
+        text: The number as it stands in JSON.
+    """
     value = float(text)
     if value - value != 0.0:
         raise msgspec.ValidationError("Number out of range")
@@ -207,8 +211,13 @@ _encode = msgspec.json.Encoder().encode
 def decode(type_: type[T], raw: bytes | bytearray | memoryview | msgspec.Raw) -> T:
     """Decode JSON as `type_`.
 
-    Raises `msgspec.DecodeError` if it is not JSON, and `msgspec.ValidationError` if it does not fit
-    the type.
+    Args:
+        type_: A struct of this package, or any type that msgspec decodes.
+        raw: The JSON.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON.
+        msgspec.ValidationError: It does not fit the type.
     """
     is_long = len(raw) > _LONG
     decoders = _long_decoders if is_long else _decoders
@@ -229,13 +238,22 @@ def decode(type_: type[T], raw: bytes | bytearray | memoryview | msgspec.Raw) ->
 
 
 def decode_any(raw: bytes | bytearray | memoryview | msgspec.Raw) -> Any:
-    """Read JSON that a peer wrote as dicts and lists."""
+    """Read JSON that a peer wrote as dicts and lists.
+
+    Args:
+        raw: The JSON.
+    """
     is_long = len(raw) > _LONG
     return (_long_any_decoder if is_long else _any_decoder).decode(raw)
 
 
 def convert(type_: type[T], value: Any) -> T:
-    """Convert decoded JSON (dicts and lists) to `type_`, as `decode` does from bytes."""
+    """Convert decoded JSON (dicts and lists) to `type_`, as `decode` does from bytes.
+
+    Args:
+        type_: A struct of this package, or any type that msgspec decodes.
+        value: The decoded JSON.
+    """
     if not (_is_open(type_) and isinstance(value, dict)):
         return msgspec.convert(value, type_)
     known, required = _member_names(type_), _required_names(cast("Any", type_))
@@ -258,7 +276,11 @@ _openness = _Openness()
 
 
 def encode(value: Any) -> bytes:
-    """Encode `value` as JSON."""
+    """Encode `value` as JSON.
+
+    Args:
+        value: A struct of this package, or anything that msgspec encodes.
+    """
     if _openness[type(value)] and value.extra:
         extra = _foreign_members(value)
         body = _encode(msgspec.structs.replace(value, extra={}))
@@ -269,7 +291,11 @@ def encode(value: Any) -> bytes:
 
 
 def to_builtins(value: Wire) -> dict[str, Any]:
-    """Convert a struct to dicts and lists, as `encode` would write it."""
+    """Convert a struct to dicts and lists, as `encode` would write it.
+
+    Args:
+        value: The struct.
+    """
     members: dict[str, Any]
     if isinstance(value, Open) and value.extra:
         members = msgspec.to_builtins(msgspec.structs.replace(value, extra={}))

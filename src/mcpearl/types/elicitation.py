@@ -179,13 +179,21 @@ class ElicitationCompleteNotificationParams(NotificationParams, kw_only=True):
 def primitive_schema(definition: dict[str, Any]) -> PrimitiveSchemaDefinition:
     """Return the struct of a form's property.
 
-    Raises `msgspec.ValidationError` if it is not a primitive schema.
+    Args:
+        definition: The property, as JSON Schema.
+
+    Raises:
+        msgspec.ValidationError: It is not a primitive schema.
     """
     return msgspec.convert(definition, _kind(definition))
 
 
 def schema_defaults(requested: RequestedSchema) -> dict[str, Any]:
-    """Return the defaults that a form declares, by property."""
+    """Return the defaults that a form declares, by property.
+
+    Args:
+        requested: The form.
+    """
     defaults = {}
     for name, definition in requested.properties.items():
         # Only the default matters here; the rest of a property need not be valid.

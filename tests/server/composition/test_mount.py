@@ -19,7 +19,7 @@ from mcpearl.types import (
     TextContent,
     Tool,
 )
-from tests.server.wire import ERAS, LEGACY, MODERN, wire
+from tests.server.wire import ERAS, LEGACY, MODERN, text_of, wire
 from tests.waiting import eventually
 
 
@@ -242,6 +242,133 @@ async def test_a_part_that_cannot_start_at_run_time_costs_its_own_calls() -> Non
         listed = await c.list_tools()
         assert [tool.name for tool in listed.tools] == ["own"]
         assert "no database" in (listed.meta or {})["mcpearl/unavailable"]["bad"]
+
+
+def losing_its_database(when: asyncio.Event) -> Server:
+    """Return a server whose lifespan has a task that fails."""
+
+    async def fail() -> None:
+        await when.wait()
+        raise ConnectionError("the database went away")
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(fail())
+            yield "rows"
+            following.cancel()
+
+    inner = Server("inner", lifespan=lifespan)
+
+    @inner.tool
+    def at_once(ctx: Context) -> str:
+        return ctx.lifespan
+
+    @inner.tool
+    async def in_a_task(ctx: Context) -> str:
+        return ctx.lifespan
+
+    @inner.prompt
+    def brief() -> str:
+        return "a prompt"
+
+    @inner.resource("rows://all")
+    def rows() -> str:
+        return "a resource"
+
+    return inner
+
+
+GONE = "`rows` is not there: its lifespan failed: the database went away"
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_part_whose_lifespan_fails_costs_its_own_calls(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = asyncio.Event()
+    app = outer()
+    app.mount("rows", losing_its_database(fails))
+
+    @app.tool
+    async def read_inside(ctx: Context) -> str:
+        return str(await ctx.read_resource("rows://all"))
+
+    async with wire(app, version) as c:
+        for name in ("rows__at_once", "rows__in_a_task"):
+            assert text_of(await c.call(name)) == "rows"
+        fails.set()
+        await eventually(lambda: "the lifespan of `rows` failed" in caplog.text)
+        refused = [
+            await c.call("rows__at_once"),
+            await c.call("rows__in_a_task"),
+            await c.ask("prompts/get", {"name": "rows__brief"}),
+            await c.ask("resources/read", {"uri": "rows://all"}),
+        ]
+        assert [each["error"]["message"] for each in refused] == [GONE] * 4
+        assert GONE in str(await c.call("read_inside"))
+        assert text_of(await c.call("own")) == "mine"
+        listed = (await c.ask("tools/list"))["result"]
+        assert [tool["name"] for tool in listed["tools"]] == ["own", "read_inside"]
+        assert GONE in listed["_meta"]["mcpearl/unavailable"]["rows"]
+    assert "failed while it was stopped" not in caplog.text
+
+
+async def test_clients_are_notified_that_the_lifespan_of_a_part_failed() -> None:
+    fails = asyncio.Event()
+    app = outer()
+    app.mount("rows", losing_its_database(fails))
+    changes: list[str] = []
+    async with client(app, LEGACY, on_notification=lambda n: changes.append(n.method)):
+        fails.set()
+        await eventually(lambda: "notifications/tools/list_changed" in changes)
+
+
+async def test_a_lifespan_that_fails_is_that_of_every_mount_until_it_is_mounted_again() -> None:
+    """The first server that mounted it holds it up; the second one is told as well."""
+    fails = asyncio.Event()
+    inner = losing_its_database(fails)
+    apps = outer(), outer()
+    for app in apps:
+        app.mount("rows", inner)
+    async with Client(apps[0]) as one, Client(apps[1]) as two:
+        assert (await two.call_tool("rows__at_once")).data == "rows"
+        fails.set()
+        for each in (one, two):
+            await eventually(lambda: inner.lifespan_value is None)
+            with pytest.raises(McpError, match=GONE):
+                await each.call_tool("rows__at_once")
+        fails.clear()
+        apps[1].unmount("rows")
+        apps[1].mount("rows", inner)
+        assert (await two.call_tool("rows__at_once")).data == "rows"
+        with pytest.raises(McpError, match=GONE):
+            await one.call_tool("rows__at_once")
+
+
+async def test_a_server_that_masks_errors_does_not_say_why_a_part_failed() -> None:
+    fails = asyncio.Event()
+    inner = losing_its_database(fails)
+    app = outer(mask_errors=True)
+    app.mount("rows", inner)
+    async with Client(app) as c:
+        fails.set()
+        await eventually(lambda: inner.lifespan_value is None)
+        with pytest.raises(McpError, match=r"`rows` is not there: its lifespan failed \[-32603\]$"):
+            await c.call_tool("rows__at_once")
+
+
+async def test_a_part_that_cannot_start_with_the_server_ends_the_start() -> None:
+    @asynccontextmanager
+    async def broken(server: Server) -> AsyncIterator[None]:
+        raise OSError("no database")
+        yield
+
+    app = outer()
+    app.mount("bad", Server("bad", lifespan=broken))
+    with pytest.raises(OSError, match="no database"):
+        async with app.running():
+            pytest.fail("never reached")
 
 
 async def test_calls_in_flight_finish_after_unmounting() -> None:

@@ -18,6 +18,7 @@ from mcpearl.runtime.isolation import nursery, process
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.zygote import _APART as LOWEST_OWN
 from mcpearl.runtime.isolation.zygote import _Zygote as Zygote
+from mcpearl.server.isolation import tool
 from mcpearl.server.isolation.messages import ContextRequest
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
@@ -325,3 +326,57 @@ async def test_a_process_that_reads_no_answers_costs_its_call(
         await turns()
         gc.collect()
     assert [each.message for each in caplog.records if each.name == "asyncio"] == []
+
+
+async def test_many_unread_answers_at_once_do_not_cost_the_calls_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them is a reason to kill the process; the zygote is asked once."""
+    monkeypatch.setattr(process, "_UNREAD", -1)
+    app, asked, go = make(Isolate(processes=2)), asyncio.Semaphore(0), asyncio.Event()
+
+    @app.resource("held://text")
+    async def held() -> str:
+        asked.release()
+        await go.wait()
+        return "x"
+
+    @app.tool(isolate=Isolate(processes=2))
+    def ask_on(ctx: Context) -> None:
+        line = ctx._line._line  # type: ignore[attr-defined]
+        for number in range(900):
+            line._say(line.call, Kind.ASK, ContextRequest(number, "read", ["held://text"]))
+        time.sleep(300)
+
+    async with Client(app) as client:
+        other = asyncio.ensure_future(client.call_tool("doze", {"seconds": 300}))
+        call = asyncio.ensure_future(told(client, "ask_on"))
+        for _ in range(900):
+            await asked.acquire()
+        go.set()
+        assert "does not read the answers" in await call
+        assert not other.done()
+        other.cancel()
+        await asyncio.wait([other])
+
+
+async def test_a_call_that_ends_together_with_its_process_touches_no_file_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its time is over in the iteration of the loop in which its process is seen to have ended."""
+    has_ended = process.Process.has_ended
+
+    def late(self: process.Process, status: int | None) -> None:
+        for job in self.jobs.values():
+            job.fail(tool._TooLong())
+        has_ended(self, status)
+
+    monkeypatch.setattr(process.Process, "has_ended", late)
+    app = make(ONE)
+
+    @app.tool(isolate=ONE, timeout=300)
+    def end() -> None:
+        os._exit(3)
+
+    async with Client(app) as client:
+        assert "did not finish within 300 s" in await told(client, "end")

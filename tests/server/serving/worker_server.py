@@ -75,13 +75,17 @@ if __name__ == "__main__":
         parent, shown = os.getpid(), Path(sys.argv[3]).with_name("tree")
 
         def show() -> None:
+            beside = shown.with_suffix(".new")
+            beside.write_text(str(app.tree()))
+            beside.replace(shown)
+
+        def show_on() -> None:
             while os.getpid() == parent:
-                beside = shown.with_suffix(".new")
-                beside.write_text(str(app.tree()))
-                beside.replace(shown)
+                show()
                 time.sleep(0.05)
 
-        threading.Thread(target=show, daemon=True).start()
+        show()  # here, so that a worker is not forked while the thread imports something
+        threading.Thread(target=show_on, daemon=True).start()
     if "--follow-tree" in sys.argv:  # in a loop of its own: the parent has none
         changes, followed = app.tree_changes(), Path(sys.argv[3]).with_name("changes")
 

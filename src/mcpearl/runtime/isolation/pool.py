@@ -227,7 +227,8 @@ class ProcessPool:
         self._retries = Retries(_PAUSES)
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
-        self._employ(process)
+        if not process.retiring:
+            self._employ(process)
 
     def is_free(self, process: Process) -> None:
         """Have a process take its next call: now if one may wait, else after the answer is passed on."""

@@ -133,6 +133,8 @@ class Process:
         self.retiring = False  # it gets no more calls
         self.began = clock.monotonic()
         self.over = False
+        self._closed = False  # what connects it to the server
+        self._killed = False  # the zygote was asked to
         self._fault: str | None = None  # why it was killed
         self._excess: Excess | None = None  # or which limit it exceeded
         self._cpu = cpu
@@ -194,8 +196,10 @@ class Process:
         return True
 
     def take_back(self, most: int | None = None) -> list[Job]:
-        """Take back calls that were not begun, the first ones first."""
+        """Take back calls that were not begun, the first ones first; none once it has ended."""
         found: list[Job] = []
+        if self._closed:
+            return found  # the descriptor may be another file by now
         for _ in range(_MOST_TAKEN_BACK):  # a process could write to its inbox endlessly
             number = self._inbox.take_back() if most is None or len(found) < most else None
             if number is None:
@@ -335,8 +339,9 @@ class Process:
 
     def kill(self, reason: str) -> None:
         """End it at once, with everything that it has started; calls it has not begun go elsewhere."""
-        if self.over:
-            return  # its inbox is closed, and the descriptor may be another file by now
+        if self.over or self._killed:
+            return  # the zygote has room for a few hundred questions
+        self._killed = True
         self._leave()
         self._owner.take_again(self.take_back())
         if self._fault is None:
@@ -385,6 +390,7 @@ class Process:
         self._socket.close()
         again = self.take_back()
         self._inbox.close()
+        self._closed = True
         code = None if status is None else os.waitstatus_to_exitcode(status)
         error = ProcessEnded(self._reason(status), self._output.close(), code, self._excess)
         jobs, self.jobs = self.jobs, {}

@@ -296,6 +296,7 @@ class Composition:
         found.check_scopes(ctx)
         peer: Any = None if found.inner == uri else SpelledPeer(peer_of(ctx), uri)
         inner = found.mount.context(ctx, ctx.params, peer)
+        await found.mount.until_up()
         await found.mount.part.dispatcher.follow(found.inner, inner)
 
     async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
@@ -304,6 +305,7 @@ class Composition:
         if found is None:
             return await self._own.read_resource(uri, ctx)
         inner = found.mount.context(ctx, ctx.params)
+        await found.mount.until_up()
         return await found.mount.part.dispatcher.read_resource(found.inner, inner)
 
 

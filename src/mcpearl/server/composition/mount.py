@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mcpearl.protocol.errors import InsufficientScope, McpError
+from mcpearl.protocol.errors import InsufficientScope, McpError, brief
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.server.composition.context import PartContext
 from mcpearl.server.composition.part import Part
 from mcpearl.server.composition.rewrite import UNCHANGED, Kind, Offered, Rewrite
 from mcpearl.server.context import Context, call_of, take_up_round
 from mcpearl.server.dispatch import Answering, Dispatch
+from mcpearl.server.failures import only_error
 from mcpearl.server.peer import Peer
 from mcpearl.stores.bus import Bus
 from mcpearl.types.base import Result, encode
@@ -120,7 +121,10 @@ class Mount:
         self._changed = changed
         self._updated = updated
         self._reentered = reentered
-        self._starting: asyncio.Future[None] | None = None  # while the part is not up
+        self._starting: asyncio.Future[None] | None = (
+            None  # while the part is not up, or has failed
+        )
+        self._reason = ""  # why it is not up, when that future has an error
         self._keeper: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -240,6 +244,22 @@ class Mount:
             return True
         return any(outer.is_followed(uri) for outer in self._core.enclosing)
 
+    def failed(self, error: BaseException) -> None:
+        """Refuse calls from now on: the part's lifespan ended by itself while it was running.
+
+        Args:
+            error: Why.
+        """
+        if self._keeper is None or self._starting is not None:
+            return  # it is not running here, or its start fails
+        logger.error(
+            "the lifespan of `%s` failed; its calls are refused", self.name, exc_info=error
+        )
+        self._refuse("its lifespan failed", asyncio.get_running_loop().create_future(), error)
+        self._leave.set()
+        for kind in ("tools", "prompts", "resources"):
+            self.list_changed(kind)
+
     # Its life
 
     def start(self) -> "asyncio.Future[None]":
@@ -257,14 +277,24 @@ class Mount:
                 if not starting.done():
                     starting.set_result(None)
                 await self._leave.wait()
-                await self._settle()
+                if (
+                    self._starting is None
+                ):  # else it has failed: calls in flight have nothing to rely on
+                    await self._settle()
         except Exception as error:
-            if starting.done():
-                logger.error("`%s` did not end as it should", self.name, exc_info=error)
-                return
-            logger.error("`%s` cannot be started: %s", self.name, error)
-            starting.set_exception(error)
-            starting.exception()  # marks it as retrieved: there may be no waiter
+            if not starting.done():
+                logger.error("`%s` cannot be started: %s", self.name, error)
+                self._refuse("it could not be started", starting, error)
+            elif self._starting is None:
+                logger.error(
+                    "the mounted server `%s` failed while it was stopped", self.name, exc_info=error
+                )
+
+    def _refuse(self, reason: str, up: "asyncio.Future[None]", error: BaseException) -> None:
+        """Let calls that wait for the part, and all that come later, fail."""
+        self._reason, self._starting = reason, up
+        up.set_exception(error)
+        up.exception()  # marks it as retrieved: there may be no waiter
 
     async def _settle(self) -> None:
         """Let calls in flight finish within the grace period."""
@@ -343,7 +373,7 @@ class Mount:
     async def _run(self, answer: Dispatch, call: Call, ctx: Context) -> Result | Encoded:
         """Answer a call once the part is up; it is in flight until then."""
         if self._starting is not None:
-            await self._until_up(self._starting)
+            await self.until_up()
         self.calls += 1
         try:
             return await answer(call, ctx)
@@ -362,12 +392,17 @@ class Mount:
         """
         return PartContext(ctx, self._inner_core, params, peer=peer)
 
-    async def _until_up(self, starting: "asyncio.Future[None]") -> None:
+    async def until_up(self) -> None:
+        """Wait until the part has started. Raises `McpError` if it could not, or has failed since."""
+        if self._starting is None:
+            return
         try:
-            await asyncio.shield(starting)
+            await asyncio.shield(self._starting)
         except asyncio.CancelledError:
             raise
-        except Exception as error:
-            raise McpError(
-                INTERNAL_ERROR, f"`{self.name}` is not there: it could not be started: {error}"
-            ) from None
+        except Exception as found:
+            said = f"`{self.name}` is not there: {self._reason}"
+            if not (self._core.mask_errors or self._inner_core.mask_errors):
+                error = only_error(found)
+                said += f": {brief(str(error) or type(error).__name__, 500)}"
+            raise McpError(INTERNAL_ERROR, said) from None

@@ -46,6 +46,10 @@ class Enclosing(Protocol):
         """Note that a resource changed."""
         ...
 
+    def failed(self, error: BaseException) -> None:
+        """Note that the server's lifespan ended by itself. Called on the event loop of the server."""
+        ...
+
     def is_followed(self, uri: str) -> bool:
         """Whether a client is subscribed to a resource."""
         ...

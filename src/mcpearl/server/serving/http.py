@@ -308,7 +308,7 @@ class HttpListener:
         return (*self._endpoint.nodes(), self._websockets.node())
 
     async def ended(self) -> None:
-        """Wait for ever, or until clients can no longer connect."""
+        """Wait until clients can no longer connect."""
         await self._port.ended()
 
     def stop_accepting(self) -> None:

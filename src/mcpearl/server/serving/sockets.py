@@ -52,7 +52,7 @@ class SocketListener:
         await self._port.open(self._make)
 
     async def ended(self) -> None:
-        """Wait for ever, or until clients can no longer connect."""
+        """Wait until clients can no longer connect."""
         await self._port.ended()
 
     def stop_accepting(self) -> None:

@@ -27,13 +27,14 @@ from mcpearl.transports.http_server.access_log import AccessLog, access_log
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.admitted_post import Post
 from mcpearl.transports.http_server.asgi_life import AsgiLife
+from mcpearl.transports.http_server.beside import BesideMcp
 from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
-from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
-from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
+from mcpearl.transports.http_server.cors import preflight, readable_by
+from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.header_check import MODERN_ONLY
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
-from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
+from mcpearl.transports.http_server.legacy import LegacyRequests
 from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.post import PostOutlet, Terms
@@ -94,7 +95,6 @@ class Endpoint:
         self._location = ServedLocation(settings.path, hosts, origins)
         self._siblings = siblings
         self._relay = relay
-        self._pages = pages
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
         self._uncount: Callable[[], None] | None = None  # removes the endpoint's counters
@@ -113,6 +113,9 @@ class Endpoint:
             Pace(settings.keep_alive, settings.stall_timeout),
             LateWatch(_WATCH_AFTER),
             callers,
+        )
+        self._beside = BesideMcp(
+            gate, pages, self._location, self._admission, self._terms, host.anonymous
         )
         self._sse_locations: dict[str, ServedLocation] = {}
         if settings.http_sse:
@@ -219,9 +222,7 @@ class Endpoint:
 
     async def _meet(self, request: Request) -> None:
         """Serve a request whose head was not seen before."""
-        if self.gate is not None and await self._show_document(self.gate, request):
-            return
-        if self._pages is not None and await self._show_page(self._pages, request):
+        if await self._beside.answer(request):
             return
         notes = self._look_at(request)
         if notes.is_preflight:
@@ -256,34 +257,6 @@ class Endpoint:
     async def _ask_gate(self, request: Request, notes: HeadNotes) -> None:
         assert self.gate is not None
         await _completed(self._admit(request, notes, await self.gate.admit(request)))
-
-    async def _show_document(self, gate: Gate, request: Request) -> bool:
-        """Answer a request for a public document of the gate; return whether it was one."""
-        document = gate.document(request) if request.path.startswith(WELL_KNOWN) else None
-        if document is None:
-            return False
-        await request.respond(200, document, PUBLIC)
-        return True
-
-    async def _show_page(self, pages: Pages, request: Request) -> bool:
-        """Answer a request for the server's health or a route; return whether it was one."""
-        if await pages.show_health(request):
-            return True
-        site = pages.site_at(request.path)
-        if site is None and not pages.has(request.path):
-            return False
-        self._location.check_host(request.headers)
-        if self._admission.open > self._admission.max_requests:
-            raise self._admission.too_many()
-        outlet = PostOutlet(self._terms, request, self.host.anonymous)
-        if site is None:
-            await pages.serve(request, outlet.read_body)
-            return True
-        if self.gate is not None and not site.is_public(request.path):
-            await self.gate.admit(request)
-        with self._admission.as_stream() if site.is_stream(request.path) else nullcontext():
-            await site.serve(request, outlet.read_body)
-        return True
 
     def nodes(self) -> tuple[Node, ...]:
         """Return what looks after the sessions and streams."""
@@ -408,15 +381,7 @@ class Endpoint:
     async def _serve_sse(self, request: Request, notes: HeadNotes, principal: Any) -> None:
         """Serve a client of the transport of 2024-11-05."""
         assert self._sse is not None
-        match request.method, request.path:
-            case "GET", sse_2024.STREAM:
-                with self._admission.as_stream():
-                    await self._sse.get(request, principal)
-            case "POST", sse_2024.MESSAGES:
-                outlet = PostOutlet(self._terms, request, principal)
-                await self._sse.post(request, principal, outlet)
-            case method, path:
-                raise Refused(405, f"{method} is not a method of {path}", headers=ALLOW)
+        await self._sse.serve(request, principal, self._admission)
 
     # Life
 
@@ -456,8 +421,7 @@ class Endpoint:
 
     def end_streams(self) -> None:
         """End, in an orderly way, the streams that would stay open forever; calls continue."""
-        if self._pages is not None and self._pages.site is not None:
-            self._pages.site.end_streams()
+        self._beside.end_streams()
         if self._solo is not None:
             self._solo.end_listeners()
         for session in self._sessions.all():

@@ -243,7 +243,7 @@ class SessionTable(Generic[S]):
             self._order.advance(session)
 
     def advance(self, session: S) -> None:
-        """Note how far a session has come that was not in use yet."""
+        """Note how far a session that was not in use yet has come."""
         self._order.advance(session)
 
     def has_saved(self, session: S) -> bool:

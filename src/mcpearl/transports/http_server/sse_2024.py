@@ -4,22 +4,24 @@
 the stream. When the stream ends, so does the session.
 """
 
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
 from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
-from mcpearl.protocol.limits import Limits
-from mcpearl.runtime.budget import Account, Budget, Holding
+from mcpearl.runtime.budget import Account, Holding
 from mcpearl.runtime.tree import Node
 from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.shared import ProcessRelay
+from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.transports.http_server.host import EndpointHost
+from mcpearl.transports.http_server.legacy import ALLOW
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.session_table import SessionTable
@@ -42,21 +44,6 @@ def _asked(request: Request, name: str) -> str:
     except ValueError:
         return ""
     return query.get(name, [""])[0]
-
-
-class SseHost(Protocol):
-    """What the transport needs from the server."""
-
-    limits: Limits
-    budget: Budget
-
-    def converse(self, transport: Any, principal: Any, account: Account | None = None) -> Any:
-        """Return the server's side of one client."""
-        ...
-
-    def time_left(self, principal: Any) -> float | None:
-        """Return for how many seconds a principal is valid; None for no limit."""
-        ...
 
 
 class SseSession(TransportSession):
@@ -95,7 +82,7 @@ class HttpSse:
 
     def __init__(
         self,
-        host: SseHost,
+        host: EndpointHost,
         terms: Terms,
         max_sessions: int,
         idle_timeout: float,
@@ -128,7 +115,24 @@ class HttpSse:
             name="the HTTP+SSE sessions of an endpoint",
         )
 
-    async def get(self, request: Request, principal: Any) -> None:
+    async def serve(self, request: Request, principal: Any, admission: Admission) -> None:
+        """Answer a request for one of the two paths.
+
+        Args:
+            request: The request.
+            principal: Its principal.
+            admission: Counts the streams of the endpoint.
+        """
+        asked = request.method, request.path
+        if asked == ("GET", STREAM):
+            with admission.as_stream():
+                await self._get(request, principal)
+        elif asked == ("POST", MESSAGES):
+            await self._post(request, principal, PostOutlet(self._terms, request, principal))
+        else:
+            raise Refused(405, "{} is not a method of {}".format(*asked), headers=ALLOW)
+
+    async def _get(self, request: Request, principal: Any) -> None:
         """Begin a session, and keep its stream open until the client or the server ends it."""
         check_accept(request.headers, EVENTS)
         caller = self._terms.callers.key_of(principal, request)
@@ -147,7 +151,7 @@ class HttpSse:
         finally:
             self._sessions.remove(session)
 
-    async def post(self, request: Request, principal: Any, exchange: PostOutlet) -> None:
+    async def _post(self, request: Request, principal: Any, exchange: PostOutlet) -> None:
         """Accept one message; answers to it go on the stream."""
         check_type(request.headers)
         session = self._sessions.find(session_of(request), principal)

@@ -1,14 +1,12 @@
-"""Redis and Valkey beyond what every store does: addresses, checks at the start, keys, cuts, kills."""
+"""Redis and Valkey beyond what every store does: checks at the start, keys, cuts, kills."""
 
 import asyncio
 import logging
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from mcpearl.runtime.names import NameTaken
 from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventsLost
-from mcpearl.stores.redis_address import is_redis, parse
+from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
 from mcpearl.stores.redis_event_steps import MAX_STREAMS
 from mcpearl.stores.redis_events import RedisEventStore
@@ -37,51 +35,6 @@ from tests.stores.test_events import Listener
 from tests.waiting import eventually
 
 ANN: Identity = ("issuer", "ann", None)
-
-# Addresses
-
-
-def test_addresses_of_every_kind() -> None:
-    plain = parse(
-        "redis://ann:secret@db.example:6380/2?prefix=shop&durable=1&health_check_interval=5"
-    )
-    assert (plain.kind, plain.prefix, plain.durable, plain.password) == (
-        *("server", "shop", True),
-        "secret",
-    )
-    assert "secret" not in plain.shown and "prefix" not in plain.url
-    sentinel = parse("rediss+sentinel://:p%40ss@one,two:26380/main/3")
-    assert (sentinel.kind, sentinel.tls, sentinel.master, sentinel.database) == (
-        *("sentinel", True),
-        *("main", 3),
-    )
-    assert sentinel.hosts == (("one", 26379), ("two", 26380)) and sentinel.password == "p@ss"
-    cluster = parse("valkey+cluster://one:7000,two:7001")
-    assert (cluster.kind, cluster.hosts) == ("cluster", (("one", 7000), ("two", 7001)))
-    assert parse("valkeys://h").url == "rediss://h"
-    for address in ("redis://h", "rediss://h", "unix:///a", "valkey://h", "rediss+cluster://h"):
-        assert is_redis(address)
-    assert not is_redis("sqlite:///a") and not is_redis("mysql://h")
-
-
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("redis+sentinel://one,two", "does not name the master"),
-        ("redis+sentinel://one/main/x", "not the number of a database"),
-        ("redis+cluster://one/2", "no databases"),
-        ("redis+cluster://one:x", "not a number"),
-        ("redis+cluster://", "not a host"),
-        ("redis://h?prefix=", "`prefix` is empty"),
-        ("unix://", "has no path"),
-        ("redis://h?protocol=3", "leave out `protocol`"),
-        ("redis+cluster://h?decode_responses=true", "leave out `decode_responses`"),
-    ],
-)
-def test_addresses_that_are_wrong(address: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        parse(address)
-
 
 # What is checked at the start
 
@@ -142,35 +95,6 @@ async def test_a_port_where_something_else_answers() -> None:
         await link.close()
     except StoreUnavailable as error:
         assert str(port) in str(error)
-    server.close()
-
-
-async def test_over_tls(certificate: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    async def decrypt(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far = await asyncio.open_unix_connection(shared().socket)
-        await asyncio.gather(copy(reader, far), copy(far_reader, writer), return_exceptions=True)
-
-    shared()
-    server = await asyncio.start_server(decrypt, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    link = RedisLink(parse(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}"))
-    await link.start()
-    assert await link.send("PING")
-    await link.close()
-    distrusting = RedisLink(parse(f"rediss://127.0.0.1:{port}"))
-    await distrusting.start()
-    with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
-        await distrusting.send("PING")
-    await distrusting.close()
     server.close()
 
 

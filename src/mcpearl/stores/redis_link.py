@@ -43,6 +43,7 @@ _DENIED = (
     "WRONGPASS",
     "NOPERM",
     "InvalidResponse",
+    "unexpected keyword argument",  # an option of the address that redis-py does not have
 )
 
 
@@ -105,6 +106,9 @@ class RedisLink:
             raise StoreUnavailable(
                 "the store needs the package `redis`; install `mcpearl[redis]`"
             ) from None
+        except (TypeError, ValueError) as error:
+            self._holders -= 1
+            raise StoreUnavailable(f"{self.address.shown} cannot be used: {error}") from None
         self._up = asyncio.Event()
         try:
             await self.check()
@@ -129,7 +133,7 @@ class RedisLink:
         client, self._client = self._client, None
         self._down = None
         self.checked = False
-        await client.aclose()
+        await self.address.disconnect(client)
 
     @property
     def is_up(self) -> bool:

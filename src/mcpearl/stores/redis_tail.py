@@ -108,7 +108,7 @@ class Tail:
             except Exception as error:
                 logger.debug("reading from %s was cut: %s", self._link.address.shown, error)
             finally:
-                await client.aclose()
+                await self._link.address.disconnect(client)
             await asyncio.sleep(retries.next_delay())
 
     async def _catch_up(self) -> None:

@@ -25,6 +25,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_names import RedisNames
 from mcpearl.stores.redis_proofs import RedisProofStore
+from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_sessions import digest_of
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
@@ -151,6 +152,23 @@ async def test_a_server_that_does_not_answer_costs_its_timeout_once(
         redis.resume()
         await asyncio.wait_for(link.until_up(), 30)
         assert await link.send("PING")
+        await link.close()
+
+
+async def test_a_server_that_does_not_answer_while_a_script_is_loaded_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_link.TIMEOUT", 0.3)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        await link.start()
+        redis.pause()
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            async with asyncio.timeout(30):
+                await link.run(Script("return 1"), [link.key("a")])
+        redis.resume()
+        await link.until_up()
+        assert await link.run(Script("return 1"), [link.key("a")]) == 1
         await link.close()
 
 

@@ -284,7 +284,8 @@ class RedisLink:
         named = {command[1] for command in commands if command[0] == "EVALSHA"}
         for digest in map(str, named - self._loaded):
             assert self._client is not None
-            await self._client.script_load(_SCRIPTS[digest].text)
+            async with asyncio.timeout(TIMEOUT):
+                await self._client.script_load(_SCRIPTS[digest].text)
             self._loaded.add(digest)
 
     async def _replies(self, commands: list[Command]) -> list[Any]:

@@ -535,6 +535,28 @@ async def test_an_event_that_is_appended_while_the_store_is_asked_is_not_overloo
         await eventually(lambda: listener.heard_events == [(2, b"second"), (3, b"third")])
 
 
+async def test_a_reader_of_what_was_read_already_does_not_look_for_ever() -> None:
+    address = fresh_address()
+    async with Process(address) as writer, Process(address) as reader:
+        listener = Listener()
+        reader.events.follow("s", "p", listener)
+        await reader.events.after("s", "p", None)
+        for number in range(3):
+            writer.events.append("s", "p", b"%d" % number)
+        await eventually(lambda: len(listener.heard_events) == 3)
+        # The store loses the newest event, as in a failover; the others were read.
+        state, kept, _ = reader.events._steps.keys("s", "p")
+        await reader.link.send("DEL", kept)
+        await reader.link.send("XADD", kept, "2-0", "m", "1")
+        await reader.link.send("HSET", state, "last", 2, "read", 2)
+        stream = reader.events._streams["s", "p"]
+        for known in (0, 2):  # it finds that events were lost, and then where to go on
+            reader.events._look_soon(stream)
+            await eventually(lambda: stream.heard == known and stream.looking is None)  # noqa: B023
+        writer.events.append("s", "p", b"new")
+        await eventually(lambda: listener.heard_events[3:] == [(3, b"new")])
+
+
 async def test_an_announcement_is_made_once_by_however_many_processes() -> None:
     address = fresh_address()
     async with Process(address) as one, Process(address) as two:

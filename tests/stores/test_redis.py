@@ -235,6 +235,40 @@ async def test_what_waits_for_the_store_outlives_a_restart_of_the_bus() -> None:
             await bus.close()
 
 
+async def test_what_is_published_while_a_bus_is_restarted_is_heard() -> None:
+    address = parse(fresh_address())
+    links = [RedisLink(address) for _ in range(2)]
+    first, second = (RedisBus(link, RedisMembers(link)) for link in links)
+    heard: list[bytes] = []
+    second.subscribe("topic", heard.append)
+    for bus in (first, second):
+        await bus.start()
+    await first.spread("topic", b"before")
+    await eventually(lambda: heard == [b"before"])
+    await second.close()
+    await first.spread("topic", b"meanwhile")
+    await second.start()
+    await first.spread("topic", b"after")
+    await eventually(lambda: heard == [b"before", b"meanwhile", b"after"])
+    for bus in (first, second):
+        await bus.close()
+
+
+async def test_a_bus_closes_although_the_store_went_away_unnoticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_bus._LAST_WRITES", 0.1)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        bus = RedisBus(link, RedisMembers(link))
+        await bus.start()
+        redis.kill()
+        assert link.is_up
+        bus.publish("topic", b"too late")
+        async with asyncio.timeout(30):
+            await bus.close()
+
+
 async def test_a_member_that_was_away_for_too_long_is_told_so() -> None:
     with running("redis") as redis:
         links = [RedisLink(parse(redis.url)) for _ in range(2)]
@@ -473,6 +507,41 @@ async def test_a_process_that_reached_the_store_again_does_not_judge_the_others_
         assert await one.members.is_alive(slow.members.number)
         await one.members.report()
         assert not await one.link.send("ZSCORE", one.members.key, slow.members.number)
+
+
+async def test_processes_may_report_before_they_are_judged_when_the_store_was_away() -> None:
+    address = fresh_address()
+    async with Process(address) as one, Process(address) as slow:
+        heard: list[bytes] = []
+        slow.bus.receive("answers", heard.append)
+        number, reports = slow.members.number, one.link.key("members", "reports")
+        for _ in range(2):  # it is no longer new
+            await one.members.report()
+        # Nobody could report for a minute, and the other process has not tried again yet.
+        await one.link.send("HSET", reports, "reported", clock.now() - 60)
+        await one.link.send("ZADD", one.members.key, 1, number)
+        for _ in range(3):
+            await one.members.report()
+        await one.bus.pass_to(number, "answers", b"42")
+        await eventually(lambda: heard == [b"42"])
+        await one.link.send("HSET", reports, "patient", 1)
+        await one.members.report()
+        assert not await one.members.is_alive(number)
+
+
+async def test_a_message_to_a_process_that_is_not_known_yet_is_refused_for_now() -> None:
+    address = fresh_address()
+    async with Process(address) as one:
+        gone = one.members.number + 1
+        reports = one.link.key("members", "reports")
+        # Nobody could report for so long that all leases are gone: the other one may join again soon.
+        await one.link.send("HSET", reports, "reported", clock.now() - 100)
+        await one.link.send("DEL", one.members.key)
+        await one.members.report()
+        with pytest.raises(StoreUnavailable, match="not reported"):
+            await one.bus.pass_to(gone, "answers", b"42")
+        await one.link.send("HSET", reports, "patient", 1)
+        await one.bus.pass_to(gone, "answers", b"42")  # nobody waits for it
 
 
 async def test_the_last_words_of_a_dead_process_are_spoken_once() -> None:

@@ -155,6 +155,26 @@ async def test_a_server_that_does_not_answer_costs_its_timeout_once(
         await link.close()
 
 
+async def test_commands_that_came_while_a_server_did_not_answer_do_not_wait_as_long_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_link.TIMEOUT", 0.3)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        await link.start()
+        redis.pause()
+        before = link.sent
+        first = link.send("PING")
+        await eventually(lambda: link.sent == before + 1)
+        second = link.send("PING")
+        for each in (first, second):
+            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+                await each
+        assert link.sent == before + 1
+        redis.resume()
+        await link.close()
+
+
 async def test_a_server_that_does_not_answer_while_a_script_is_loaded_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -267,6 +267,10 @@ class RedisLink:
             raise
         except Exception as error:
             self._lost(error)
+            if (
+                type(error).__name__ == "TimeoutError"
+            ):  # what came meanwhile does not wait as long again
+                batch, self._queue = batch + self._queue, []
             self._fail(batch, self._away())
             return
         self._reached()

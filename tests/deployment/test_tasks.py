@@ -9,8 +9,10 @@ import pytest
 
 from mcpearl import Context
 from mcpearl.server.tasks.options import Tasks
-from tests.deployment.machines import TAKES_TASKS, Machine, two_machines
-from tests.transports.raw_http import EVERYTHING, Response, modern
+from mcpearl.stores.errors import TOLD
+from tests.deployment.machines import TAKES_TASKS, Machine, make_app, two_machines
+from tests.redis_server import running
+from tests.transports.raw_http import EVERYTHING, Raw, Response, modern, serving
 from tests.waiting import eventually
 
 CAN = "io.modelcontextprotocol/clientCapabilities"
@@ -44,8 +46,14 @@ async def both(kind: str) -> AsyncIterator[tuple[Machine, Machine, list[str]]]:
 
 
 async def asked(machine: Machine, method: str, params: dict[str, Any]) -> Any:
+    return (await answer_of(machine.raw, method, params)).json["result"]
+
+
+async def answer_of(raw: Raw, method: str, params: dict[str, Any]) -> Response:
     headers, body = modern(method, params, **META)
-    return (await machine.raw.post(body, headers)).json["result"]
+    if "taskId" in params:
+        headers["Mcp-Name"] = params["taskId"]
+    return await raw.post(body, headers)
 
 
 async def heard(stream: Response, status: str) -> Any:
@@ -79,3 +87,29 @@ async def test_a_task_is_cancelled_from_another_machine() -> None:
         await asked(two, "tasks/cancel", {"taskId": task})
         await eventually(lambda: cancelled == ["one"])
         assert (await asked(two, "tasks/get", {"taskId": task}))["status"] == "cancelled"
+
+
+async def test_while_the_store_is_away_clients_are_told_when_to_come_again() -> None:
+    with running("redis") as redis:
+        app = make_app(redis.url)
+
+        @app.tool(task=Tasks(required=True))
+        async def job() -> str:
+            "Work as a task."
+            return "done"
+
+        async with serving(app) as raw:
+            new = ("tools/call", {"name": "job", "arguments": {}})
+            task = (await answer_of(raw, *new)).json["result"]["taskId"]
+            redis.kill()
+            for method, params in (new, ("tasks/get", {"taskId": task})):
+                refused = await answer_of(raw, method, params)
+                assert (refused.status, refused.headers["retry-after"]) == (503, "5"), method
+                error = refused.json["error"]
+                assert TOLD in error["message"] and error["data"] == {"retryAfter": 5}
+            redis.start()
+
+            async def is_back() -> bool:
+                return "result" in (await answer_of(raw, *new)).json
+
+            await eventually(is_back)

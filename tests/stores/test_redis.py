@@ -1,14 +1,12 @@
-"""Redis and Valkey beyond what every store does: addresses, checks at the start, keys, cuts, kills."""
+"""Redis and Valkey beyond what every store does: checks at the start, keys, cuts, kills."""
 
 import asyncio
 import logging
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from mcpearl.runtime.names import NameTaken
 from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventsLost
-from mcpearl.stores.redis_address import is_redis, parse
+from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
 from mcpearl.stores.redis_event_steps import MAX_STREAMS
 from mcpearl.stores.redis_events import RedisEventStore
@@ -27,6 +25,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_names import RedisNames
 from mcpearl.stores.redis_proofs import RedisProofStore
+from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_sessions import digest_of
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
@@ -37,51 +36,6 @@ from tests.stores.test_events import Listener
 from tests.waiting import eventually
 
 ANN: Identity = ("issuer", "ann", None)
-
-# Addresses
-
-
-def test_addresses_of_every_kind() -> None:
-    plain = parse(
-        "redis://ann:secret@db.example:6380/2?prefix=shop&durable=1&health_check_interval=5"
-    )
-    assert (plain.kind, plain.prefix, plain.durable, plain.password) == (
-        *("server", "shop", True),
-        "secret",
-    )
-    assert "secret" not in plain.shown and "prefix" not in plain.url
-    sentinel = parse("rediss+sentinel://:p%40ss@one,two:26380/main/3")
-    assert (sentinel.kind, sentinel.tls, sentinel.master, sentinel.database) == (
-        *("sentinel", True),
-        *("main", 3),
-    )
-    assert sentinel.hosts == (("one", 26379), ("two", 26380)) and sentinel.password == "p@ss"
-    cluster = parse("valkey+cluster://one:7000,two:7001")
-    assert (cluster.kind, cluster.hosts) == ("cluster", (("one", 7000), ("two", 7001)))
-    assert parse("valkeys://h").url == "rediss://h"
-    for address in ("redis://h", "rediss://h", "unix:///a", "valkey://h", "rediss+cluster://h"):
-        assert is_redis(address)
-    assert not is_redis("sqlite:///a") and not is_redis("mysql://h")
-
-
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("redis+sentinel://one,two", "does not name the master"),
-        ("redis+sentinel://one/main/x", "not the number of a database"),
-        ("redis+cluster://one/2", "no databases"),
-        ("redis+cluster://one:x", "not a number"),
-        ("redis+cluster://", "not a host"),
-        ("redis://h?prefix=", "`prefix` is empty"),
-        ("unix://", "has no path"),
-        ("redis://h?protocol=3", "leave out `protocol`"),
-        ("redis+cluster://h?decode_responses=true", "leave out `decode_responses`"),
-    ],
-)
-def test_addresses_that_are_wrong(address: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        parse(address)
-
 
 # What is checked at the start
 
@@ -145,35 +99,6 @@ async def test_a_port_where_something_else_answers() -> None:
     server.close()
 
 
-async def test_over_tls(certificate: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    async def decrypt(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far = await asyncio.open_unix_connection(shared().socket)
-        await asyncio.gather(copy(reader, far), copy(far_reader, writer), return_exceptions=True)
-
-    shared()
-    server = await asyncio.start_server(decrypt, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    link = RedisLink(parse(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}"))
-    await link.start()
-    assert await link.send("PING")
-    await link.close()
-    distrusting = RedisLink(parse(f"rediss://127.0.0.1:{port}"))
-    await distrusting.start()
-    with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
-        await distrusting.send("PING")
-    await distrusting.close()
-    server.close()
-
-
 # Keys
 
 
@@ -227,6 +152,43 @@ async def test_a_server_that_does_not_answer_costs_its_timeout_once(
         redis.resume()
         await asyncio.wait_for(link.until_up(), 30)
         assert await link.send("PING")
+        await link.close()
+
+
+async def test_commands_that_came_while_a_server_did_not_answer_do_not_wait_as_long_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_link.TIMEOUT", 0.3)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        await link.start()
+        redis.pause()
+        before = link.sent
+        first = link.send("PING")
+        await eventually(lambda: link.sent == before + 1)
+        second = link.send("PING")
+        for each in (first, second):
+            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+                await each
+        assert link.sent == before + 1
+        redis.resume()
+        await link.close()
+
+
+async def test_a_server_that_does_not_answer_while_a_script_is_loaded_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_link.TIMEOUT", 0.3)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        await link.start()
+        redis.pause()
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            async with asyncio.timeout(30):
+                await link.run(Script("return 1"), [link.key("a")])
+        redis.resume()
+        await link.until_up()
+        assert await link.run(Script("return 1"), [link.key("a")]) == 1
         await link.close()
 
 
@@ -290,6 +252,40 @@ async def test_what_waits_for_the_store_outlives_a_restart_of_the_bus() -> None:
         await eventually(lambda: len(heard) >= 2)
         assert heard == [b"while the store is away", b"while the bus is restarted"]
         for bus in (first, second):
+            await bus.close()
+
+
+async def test_what_is_published_while_a_bus_is_restarted_is_heard() -> None:
+    address = parse(fresh_address())
+    links = [RedisLink(address) for _ in range(2)]
+    first, second = (RedisBus(link, RedisMembers(link)) for link in links)
+    heard: list[bytes] = []
+    second.subscribe("topic", heard.append)
+    for bus in (first, second):
+        await bus.start()
+    await first.spread("topic", b"before")
+    await eventually(lambda: heard == [b"before"])
+    await second.close()
+    await first.spread("topic", b"meanwhile")
+    await second.start()
+    await first.spread("topic", b"after")
+    await eventually(lambda: heard == [b"before", b"meanwhile", b"after"])
+    for bus in (first, second):
+        await bus.close()
+
+
+async def test_a_bus_closes_although_the_store_went_away_unnoticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_bus._LAST_WRITES", 0.1)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        bus = RedisBus(link, RedisMembers(link))
+        await bus.start()
+        redis.kill()
+        assert link.is_up
+        bus.publish("topic", b"too late")
+        async with asyncio.timeout(30):
             await bus.close()
 
 
@@ -533,6 +529,41 @@ async def test_a_process_that_reached_the_store_again_does_not_judge_the_others_
         assert not await one.link.send("ZSCORE", one.members.key, slow.members.number)
 
 
+async def test_processes_may_report_before_they_are_judged_when_the_store_was_away() -> None:
+    address = fresh_address()
+    async with Process(address) as one, Process(address) as slow:
+        heard: list[bytes] = []
+        slow.bus.receive("answers", heard.append)
+        number, reports = slow.members.number, one.link.key("members", "reports")
+        for _ in range(2):  # it is no longer new
+            await one.members.report()
+        # Nobody could report for a minute, and the other process has not tried again yet.
+        await one.link.send("HSET", reports, "reported", clock.now() - 60)
+        await one.link.send("ZADD", one.members.key, 1, number)
+        for _ in range(3):
+            await one.members.report()
+        await one.bus.pass_to(number, "answers", b"42")
+        await eventually(lambda: heard == [b"42"])
+        await one.link.send("HSET", reports, "patient", 1)
+        await one.members.report()
+        assert not await one.members.is_alive(number)
+
+
+async def test_a_message_to_a_process_that_is_not_known_yet_is_refused_for_now() -> None:
+    address = fresh_address()
+    async with Process(address) as one:
+        gone = one.members.number + 1
+        reports = one.link.key("members", "reports")
+        # Nobody could report for so long that all leases are gone: the other one may join again soon.
+        await one.link.send("HSET", reports, "reported", clock.now() - 100)
+        await one.link.send("DEL", one.members.key)
+        await one.members.report()
+        with pytest.raises(StoreUnavailable, match="not reported"):
+            await one.bus.pass_to(gone, "answers", b"42")
+        await one.link.send("HSET", reports, "patient", 1)
+        await one.bus.pass_to(gone, "answers", b"42")  # nobody waits for it
+
+
 async def test_the_last_words_of_a_dead_process_are_spoken_once() -> None:
     address = fresh_address()
     async with Process(address) as dead, Process(address) as one, Process(address) as two:
@@ -591,6 +622,28 @@ async def test_an_event_that_is_appended_while_the_store_is_asked_is_not_overloo
         await eventually(lambda: len(notices) == 2)
         go_on.set()
         await eventually(lambda: listener.heard_events == [(2, b"second"), (3, b"third")])
+
+
+async def test_a_reader_of_what_was_read_already_does_not_look_for_ever() -> None:
+    address = fresh_address()
+    async with Process(address) as writer, Process(address) as reader:
+        listener = Listener()
+        reader.events.follow("s", "p", listener)
+        await reader.events.after("s", "p", None)
+        for number in range(3):
+            writer.events.append("s", "p", b"%d" % number)
+        await eventually(lambda: len(listener.heard_events) == 3)
+        # The store loses the newest event, as in a failover; the others were read.
+        state, kept, _ = reader.events._steps.keys("s", "p")
+        await reader.link.send("DEL", kept)
+        await reader.link.send("XADD", kept, "2-0", "m", "1")
+        await reader.link.send("HSET", state, "last", 2, "read", 2)
+        stream = reader.events._streams["s", "p"]
+        for known in (0, 2):  # it finds that events were lost, and then where to go on
+            reader.events._look_soon(stream)
+            await eventually(lambda: stream.heard == known and stream.looking is None)  # noqa: B023
+        writer.events.append("s", "p", b"new")
+        await eventually(lambda: listener.heard_events[3:] == [(3, b"new")])
 
 
 async def test_an_announcement_is_made_once_by_however_many_processes() -> None:

@@ -16,6 +16,7 @@ from mcpearl.runtime import clock
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # possible places of one key in the shared table
 _EXACT = 1e-9  # seconds by which rounding may be off
+_PATIENCE = 0.1  # seconds to wait while another process counts a call
 _MANY = 100_000  # keys that one process remembers; for a while up to twice as many
 
 
@@ -173,37 +174,52 @@ class SharedTimes:
     """Times by key in memory that forked processes share.
 
     A key has eight possible places. When they are all taken, it replaces the key that has used the least
-    of its rate. Nothing is locked: when two processes count the same key at the same instant, one call
-    may not be counted, so that the key can make one more.
+    of its rate. One process counts at a time. A process that is killed while it counts keeps the others
+    waiting for a moment, once.
     """
 
-    __slots__ = ("_buckets", "_keys", "_times")
+    __slots__ = ("_acquire", "_buckets", "_keys", "_release", "_times")
 
     def __init__(self, most: int) -> None:
         self._buckets = max(1, -(-2 * most // _WAYS))
         size = self._buckets * _WAYS * 8
-        # Memory is allocated by the system as it is used.
-        import mmap  # few servers limit rates
+        # Few servers limit rates.
+        import mmap
+        from multiprocessing import get_context
 
+        # Memory is allocated by the system as it is used.
         self._keys = memoryview(mmap.mmap(-1, size)).cast("Q")
         self._times = memoryview(mmap.mmap(-1, size)).cast("d")
+        turn = get_context("fork").BoundedSemaphore(1)
+        self._acquire, self._release = turn.acquire, turn.release
 
     def take(self, key: Hashable, now: float, interval: float, tolerance: float) -> float:
         """Count a call; return 0 if it is allowed, else the seconds until one is allowed."""
         mark = hash(key) & 0xFFFF_FFFF_FFFF_FFFF or 1  # the same in forked processes; 0 means free
-        place = self._place(mark)
-        times = self._times
-        free_at = times[place] if self._keys[place] == mark else now
-        free_at = max(free_at, now) + interval
-        wait = free_at - tolerance - now
-        if wait > 0:
-            return wait
-        self._keys[place] = mark
-        times[place] = free_at
-        return 0.0
+        keys, times = self._keys, self._times
+        place = mark % self._buckets * _WAYS
+        self._acquire(
+            True, _PATIENCE
+        )  # if this fails, its holder is gone, and this one takes its turn
+        try:
+            if keys[place] != mark:
+                place = self._place(place, mark)
+            free_at = times[place] if keys[place] == mark else now
+            free_at = (free_at if free_at > now else now) + interval
+            wait = free_at - tolerance - now
+            if wait > 0:
+                return wait
+            keys[place] = mark
+            times[place] = free_at
+            return 0.0
+        finally:
+            try:
+                self._release()
+            except ValueError:  # a process that was held up for long has lost its turn
+                pass
 
-    def _place(self, mark: int) -> int:
-        first = mark % self._buckets * _WAYS
+    def _place(self, first: int, mark: int) -> int:
+        """Return the place of a key among the eight, or the one whose key it replaces."""
         keys = self._keys[first : first + _WAYS].tolist()
         if mark in keys:
             return first + keys.index(mark)

@@ -18,7 +18,7 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.events import Call
 from mcpearl.schema.errors import ArgumentsError, OutputError
-from mcpearl.stores.errors import TOLD, StoreUnavailable
+from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 
 logger = logging.getLogger("mcpearl.server")
@@ -66,7 +66,9 @@ def answer_unlogged(
     if isinstance(error, (ToolError, LimitReached, OutputError)):
         return _failed(str(error)) if is_tool else McpError(INTERNAL_ERROR, str(error))
     if isinstance(error, StoreUnavailable):
-        return _failed(TOLD) if is_tool else McpError(INTERNAL_ERROR, TOLD)
+        if is_tool:
+            return _failed(TOLD)
+        return McpError(INTERNAL_ERROR, TOLD, {"retryAfter": RETRY_AFTER})
     if is_tool:
         return _failed(f"Tool `{call.params.name}` failed{_said(error, mask)}")
     return McpError(INTERNAL_ERROR, f"{_subject(call)} failed{_said(error, mask)}", _named(call))

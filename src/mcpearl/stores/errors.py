@@ -13,3 +13,5 @@ class Unreadable(StoreUnavailable):
 
 
 TOLD = "the server's store cannot be used at the moment"
+RETRY_AFTER = 5
+"""Seconds after which clients are asked to repeat what was refused with `TOLD`."""

@@ -4,7 +4,8 @@ One server: `redis://user:password@host:6379/0`, `rediss://…` over TLS, `unix:
 found through Sentinel: `redis+sentinel://user:password@one:26379,two:26379/master-name/0`. A cluster:
 `redis+cluster://user:password@one:6379,two:6379`. With `rediss+…` both use TLS; `valkey` may be written
 for `redis` in all of them. Options follow a question mark: `prefix` (of all keys), `durable=1` (refuse a
-server that keeps nothing on disk), and those of redis-py, such as `ssl_ca_certs`.
+server that keeps nothing on disk), `sentinel_user` and `sentinel_password` (for Sentinels that ask for
+them), and those of redis-py, such as `ssl_ca_certs`.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,11 +15,12 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
+    from redis.asyncio.retry import Retry
 
 Kind = Literal["server", "sentinel", "cluster"]
 SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
 _SECURE = {"valkey": "redis", "valkeys": "rediss"}
-_OWN = ("prefix", "durable")
+_OWN = ("prefix", "durable", "sentinel_user", "sentinel_password")
 _FIXED = ("protocol", "decode_responses")  # options of redis-py that change the form of replies
 _SENTINEL_PORT = 26379
 _PORT = 6379
@@ -39,6 +41,8 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     database: int = 0
     user: str | None = None
     password: str | None = None
+    sentinel_user: str | None = None
+    sentinel_password: str | None = None
     tls: bool = False
     options: tuple[tuple[str, str], ...] = ()
     """Options of redis-py."""
@@ -46,6 +50,14 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     """The beginning of every key."""
     durable: bool = False
     """Whether a server that keeps nothing on disk is refused."""
+
+    @staticmethod
+    async def disconnect(client: "Redis | RedisCluster") -> None:
+        """Close a client, and its connections to Sentinels."""
+        await client.aclose()
+        sentinel = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+        for each in () if sentinel is None else sentinel.sentinels:
+            await each.aclose()
 
     def client(self, timeout: float | None) -> "Redis | RedisCluster":
         """Return a client that is not connected yet.
@@ -65,9 +77,9 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
         }
         if self.kind == "server":
             return Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **common)
-        common |= {"username": self.user, "password": self.password, **dict(self.options)}
+        common |= {"username": self.user, "password": self.password, **self._given()}
         if self.kind == "sentinel":
-            return self._master(common | {"retry": Retry(NoBackoff(), 0)})
+            return self._master(common | {"retry": Retry(NoBackoff(), 0)}, Retry(NoBackoff(), 1))
         from redis.asyncio.cluster import ClusterNode
 
         nodes = [ClusterNode(host, port) for host, port in self.hosts]
@@ -75,10 +87,19 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
             startup_nodes=nodes, ssl=self.tls, retry=Retry(NoBackoff(), 1), **common
         )
 
-    def _master(self, common: dict[str, Any]) -> "Redis":
+    def _given(self) -> dict[str, Any]:
+        """Return the options of redis-py as it wants them; it converts only those in a URL of its own."""
+        from redis.asyncio.connection import parse_url
+
+        return dict(parse_url(f"redis://?{urlencode(self.options)}"))
+
+    def _master(self, common: dict[str, Any], retry: "Retry") -> "Redis":
         from redis.asyncio.sentinel import Sentinel
 
-        watching = {"socket_timeout": 2.0, "protocol": 2, "ssl": self.tls}
+        watching = {name: value for name, value in common.items() if name.startswith("ssl_")}
+        watching |= {"username": self.sentinel_user, "password": self.sentinel_password}
+        watching |= {"socket_timeout": 2.0, "protocol": 2, "ssl": self.tls}
+        watching["retry"] = retry  # a Sentinel may have closed a connection that was not used
         sentinel = Sentinel(self.hosts, sentinel_kwargs=watching)  # type: ignore[no-untyped-call]
         found: Redis = sentinel.master_for(self.master, db=self.database, ssl=self.tls, **common)
         return found
@@ -118,6 +139,8 @@ def parse(address: str) -> RedisAddress:
         "password": password,
         "tls": scheme == "rediss",
         "prefix": prefix,
+        "sentinel_user": own.get("sentinel_user"),
+        "sentinel_password": own.get("sentinel_password"),
         "durable": own.get("durable", "0") not in ("0", "false", "no", ""),
         "options": tuple(query.items()),
     }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_recent import Recent, position_of
@@ -23,6 +24,7 @@ logger = logging.getLogger("mcpearl.stores")
 KEPT = 10_000  # approximate number of messages kept in a stream
 KEPT_FOR = 3600  # seconds a stream is kept after its last message
 MAX_UNSENT = 10_000  # messages that wait for the server to be back
+_LAST_WRITES = 5.0  # seconds to send waiting messages at the end
 
 _ADD = Script(
     """
@@ -34,7 +36,10 @@ return added
 )
 _PASS = Script(
     """
-if not redis.call('ZSCORE', KEYS[2], ARGV[6]) then return 0 end
+if not redis.call('ZSCORE', KEYS[2], ARGV[6]) then
+    local patient = tonumber(redis.call('HGET', KEYS[3], 'patient') or 0)
+    return time_of('') < patient and -1 or 0
+end
 redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'w', ARGV[3], 't', ARGV[4], 'm', ARGV[5])
 keep(KEYS[1], tonumber(ARGV[2]))
 return 1
@@ -65,7 +70,9 @@ class RedisBus:
         self._tail: Tail | None = None
         self._members = members
         self._inbox = ""
-        self._read = BEGINNING  # how far the inbox was read before the bus was restarted
+        # How far the stream for all, and the inbox, were read before the bus was restarted.
+        self._read: bytes | None = None
+        self._inbox_read = BEGINNING
         self._unsent: deque[Unsent] = deque()
         self._sending: asyncio.Task[None] | None = None
 
@@ -131,8 +138,10 @@ class RedisBus:
         Raises:
             StoreUnavailable: It could not be stored.
         """
-        keys = [self.inbox_of(number), self._members.key]
-        await self._link.run(_PASS, keys, (*self.entry(topic, message), number))
+        keys = [self.inbox_of(number), *self._members.known_by]
+        passed = await self._link.run(_PASS, keys, (*self.entry(topic, message), number))
+        if passed < 0:
+            raise StoreUnavailable(f"process {number} has not reported since the store came back")
 
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
@@ -173,10 +182,10 @@ class RedisBus:
         self._writer = clock.token(9)
         inbox = self.inbox_of(self.number)
         if inbox != self._inbox:
-            self._inbox, self._read = inbox, BEGINNING
+            self._inbox, self._inbox_read, self._read = inbox, BEGINNING, None
         self._recent = Recent(self._link, self.key, self._followers)
-        tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
-        tail.also(inbox, self._received, self._own_topics.missed, self._read)
+        tail = self._tail = Tail(self._link, self.key, self._heard, self._missed, self._read)
+        tail.also(inbox, self._received, self._own_topics.missed, self._inbox_read)
         await tail.start()
         self._send()
 
@@ -214,17 +223,20 @@ class RedisBus:
     async def close(self) -> None:
         """Send waiting messages if the server can be reached, and stop reading.
 
-        The inbox and what was not sent stay: a bus that is restarted continues where this one stopped.
-        The inbox is deleted when the process leaves the others.
+        The inbox, what was not sent, and how far all was read stay: a bus that is restarted continues
+        where this one stopped. The inbox is deleted when the process leaves the others.
         """
         tail, self._tail = self._tail, None
         if tail is None:
             return
-        if self._sending is not None:
-            if not self._link.is_up:
-                self._sending.cancel()
-            await asyncio.wait([self._sending])
+        sending = self._sending
+        if sending is not None:
+            if self._link.is_up:
+                await asyncio.wait([sending], timeout=_LAST_WRITES)
+            sending.cancel()
+            await asyncio.wait([sending])
         await tail.close()
-        self._read = tail.position(self._inbox)
+        self._read = tail.position(self.key)
+        self._inbox_read = tail.position(self._inbox) or BEGINNING
         self._link.introduce(None)
         await self._link.close()

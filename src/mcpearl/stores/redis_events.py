@@ -283,15 +283,15 @@ class RedisEventStore:
                 ended = found.ended
                 for number, message in found.events:
                     stream.hand_over(number, message)
-                if found.last > (stream.heard or 0):
-                    stream.look_again = True
+                if found.last:  # all that was kept of it is handed over, or was read before
+                    stream.heard = max(stream.heard or 0, found.last)
         except EventsLost:
             # The outcome of a producer is lost; a stream without a producer goes on.
-            ended = bool(stream.producer)
+            ended = bool(stream.producer) or stream.end_written
             stream.lost_events()
         except StoreUnavailable:
             await self._link.until_usable()
-            asyncio.get_running_loop().call_soon(self._look_soon, stream)
+            stream.look_again = bool(stream.followers)
         finally:
             stream.looking = None
         if ended:

@@ -43,6 +43,7 @@ _DENIED = (
     "WRONGPASS",
     "NOPERM",
     "InvalidResponse",
+    "unexpected keyword argument",  # an option of the address that redis-py does not have
 )
 
 
@@ -105,6 +106,9 @@ class RedisLink:
             raise StoreUnavailable(
                 "the store needs the package `redis`; install `mcpearl[redis]`"
             ) from None
+        except (TypeError, ValueError) as error:
+            self._holders -= 1
+            raise StoreUnavailable(f"{self.address.shown} cannot be used: {error}") from None
         self._up = asyncio.Event()
         try:
             await self.check()
@@ -129,7 +133,7 @@ class RedisLink:
         client, self._client = self._client, None
         self._down = None
         self.checked = False
-        await client.aclose()
+        await self.address.disconnect(client)
 
     @property
     def is_up(self) -> bool:
@@ -263,6 +267,10 @@ class RedisLink:
             raise
         except Exception as error:
             self._lost(error)
+            if (
+                type(error).__name__ == "TimeoutError"
+            ):  # what came meanwhile does not wait as long again
+                batch, self._queue = batch + self._queue, []
             self._fail(batch, self._away())
             return
         self._reached()
@@ -280,7 +288,8 @@ class RedisLink:
         named = {command[1] for command in commands if command[0] == "EVALSHA"}
         for digest in map(str, named - self._loaded):
             assert self._client is not None
-            await self._client.script_load(_SCRIPTS[digest].text)
+            async with asyncio.timeout(TIMEOUT):
+                await self._client.script_load(_SCRIPTS[digest].text)
             self._loaded.add(digest)
 
     async def _replies(self, commands: list[Command]) -> list[Any]:

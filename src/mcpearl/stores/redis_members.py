@@ -25,18 +25,24 @@ _EVERY = LEASE / 3
 
 _REPORT = Script(
     """
-local now = time_of('')
+local now, length = time_of(''), tonumber(ARGV[2])
 local lease = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
-redis.call('ZADD', KEYS[1], exact(now + tonumber(ARGV[2])), ARGV[1])
+redis.call('ZADD', KEYS[1], exact(now + length), ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
--- Otherwise no process could report: that does not make the others dead.
-if lease > now and ARGV[4] == '1' then
+-- If no process could report for a while, they get the time of a lease to do so.
+local last, patient = unpack(redis.call('HMGET', KEYS[4], 'reported', 'patient'))
+patient = tonumber(patient or 0)
+if last and now - tonumber(last) > length / 2 then patient = now + length end
+redis.call('HSET', KEYS[4], 'reported', exact(now), 'patient', exact(patient))
+redis.call('PEXPIRE', KEYS[4], math.ceil(length * 60000))  -- outlasts the leases
+-- Otherwise this process could not report: that does not make the others dead.
+if lease > now and now >= patient and ARGV[4] == '1' then
     for _, number in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now))) do
         redis.call('ZREM', KEYS[1], number)
         redis.call('HDEL', KEYS[2], number)
     end
 end
-for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], math.ceil(tonumber(ARGV[2]) * 6000)) end
+for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], math.ceil(length * 6000)) end
 if redis.call('PTTL', KEYS[3]) > 0 then redis.call('PEXPIRE', KEYS[3], 31536000000) end
 return {lease > now and 1 or 0, redis.call('ZRANGE', KEYS[1], 0, -1)}
 """
@@ -46,6 +52,7 @@ _LEAVE = Script(
 redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('DEL', KEYS[3])
+if redis.call('ZCOUNT', KEYS[1], exact(time_of('')), '+inf') == 0 then redis.call('DEL', KEYS[4]) end
 return 1
 """
 )
@@ -78,7 +85,10 @@ class RedisMembers:
         # Whether the store was reached anew: other processes may not have reported yet.
         self._new = True
         self._when_dead: list[Callable[[int], None]] = []
-        self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
+        self._keys = [
+            *(link.key("members"), link.key("members", "info"), link.key("keys")),
+            link.key("members", "reports"),
+        ]
 
     def join(self) -> None:
         """Take a new number, as a process that has just started."""
@@ -102,7 +112,7 @@ class RedisMembers:
 
     async def leave(self) -> None:
         """Tell the others that this process ends, and delete what was sent to it."""
-        keys = (*self._keys[:2], self.inbox_of(self.number))
+        keys = (*self._keys[:2], self.inbox_of(self.number), self._keys[3])
         try:
             await self._link.run(_LEAVE, keys, (self.number,))
         except StoreUnavailable as error:  # its lease lapses, and the inbox expires
@@ -153,6 +163,11 @@ class RedisMembers:
     def key(self) -> str:
         """The key of the sorted set with the numbers of all processes."""
         return self._keys[0]
+
+    @property
+    def known_by(self) -> tuple[str, str]:
+        """The keys that show whether a process is alive: the numbers of all, and when they reported."""
+        return self._keys[0], self._keys[3]
 
     async def all(self) -> list[DeployedProcess]:
         """Return the processes that are alive."""

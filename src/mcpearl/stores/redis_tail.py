@@ -40,20 +40,26 @@ class _Followed:
 
 
 class Tail:
-    """Calls functions with the entries that are added to streams from now on.
+    """Calls functions with the entries that are added to streams.
 
     Args:
         link: The connection.
         key: The key of the stream.
         hear: Called with each entry and its id.
         missed: Called when entries may have been lost, before the next one is handed over.
+        after: The id of the entry that was read last; None to read what is added from now on.
     """
 
     def __init__(
-        self, link: RedisLink, key: str, hear: HearEntry, missed: Callable[[], None]
+        self,
+        link: RedisLink,
+        key: str,
+        hear: HearEntry,
+        missed: Callable[[], None],
+        after: bytes | None = None,
     ) -> None:
         self._link = link
-        self._streams = [_Followed(key, hear, missed)]
+        self._streams = [_Followed(key, hear, missed, after)]
         self._reading: asyncio.Task[None] | None = None
 
     def also(self, key: str, hear: HearEntry, missed: Callable[[], None], after: bytes) -> None:
@@ -67,10 +73,10 @@ class Tail:
         """
         self._streams.append(_Followed(key, hear, missed, after))
 
-    def position(self, key: str) -> bytes:
-        """Return how far a stream was read: the id of the last entry."""
+    def position(self, key: str) -> bytes | None:
+        """Return how far a stream was read: the id of the last entry. None if that is not known yet."""
         (position,) = (stream.position for stream in self._streams if stream.key == key)
-        return position or BEGINNING
+        return position
 
     async def start(self) -> None:
         """Start reading. Entries that are added after this returns are handed over."""
@@ -108,7 +114,7 @@ class Tail:
             except Exception as error:
                 logger.debug("reading from %s was cut: %s", self._link.address.shown, error)
             finally:
-                await client.aclose()
+                await self._link.address.disconnect(client)
             await asyncio.sleep(retries.next_delay())
 
     async def _catch_up(self) -> None:

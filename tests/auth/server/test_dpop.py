@@ -222,6 +222,25 @@ async def test_a_nonce_of_one_machine_is_good_at_all(issuer: Issuer, key: KeyPai
         assert "used before" in challenge(again)[1]["error_description"]
 
 
+async def test_a_proof_that_one_machine_took_is_refused_by_all(
+    issuer: Issuer, key: KeyPair
+) -> None:
+    async with two_machines(auth=protect(issuer)) as (one, two):
+        url, token = url_of(one.raw), bound(issuer, key)
+        for first, second in ((one, two), (two, one), (two, two)):
+            proof = key.proof(token, url)
+            said = {"Authorization": f"DPoP {token}", "DPoP": proof}
+            said["Host"] = f"127.0.0.1:{one.raw.port}"  # both are reached by one name
+            answers = []
+            for machine in (first, second):
+                at = Raw(machine.raw.port)
+                at.headers = dict(said)
+                answers.append(await at.call("add", {"a": 1, "b": 2}))
+            taken, replayed = answers
+            assert (taken.status, replayed.status) == (200, 401)
+            assert "used before" in challenge(replayed)[1]["error_description"]
+
+
 async def test_a_nonce_ends(clock: MovableClock, key: KeyPair) -> None:
     proofs = ProofChecker(max_age=1e6, nonces=lambda: [b"secret"], memory=OwnProofs(100))
     nonce = proofs.nonce()

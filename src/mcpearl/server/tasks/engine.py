@@ -40,7 +40,7 @@ from mcpearl.server.tasks.promotion import Promotions
 from mcpearl.server.tasks.questions import read_answer
 from mcpearl.server.tasks.run import TaskRun
 from mcpearl.server.tasks.views import unknown_task
-from mcpearl.stores.errors import TOLD, StoreUnavailable
+from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore, holder_name
 from mcpearl.types.base import Result
@@ -217,7 +217,9 @@ class TaskEngine:
             taking = asyncio.get_running_loop().create_task(self._take_back(record))
             self._taking_back.add(taking)
             taking.add_done_callback(self._taking_back.discard)
-            raise McpError(INTERNAL_ERROR, f"No task can be created: {TOLD}") from None
+            raise McpError(
+                INTERNAL_ERROR, f"No task can be created: {TOLD}", {"retryAfter": RETRY_AFTER}
+            ) from None
         logger.debug("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request, Work
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
-from mcpearl.stores.errors import TOLD, StoreUnavailable
+from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -191,7 +191,7 @@ class LegacyRequests:
             else:
                 reader = await session.listen_after(last.decode("latin-1"))
         except StoreUnavailable:
-            raise busy(f"The stream cannot be opened: {TOLD}", 5) from None
+            raise busy(f"The stream cannot be opened: {TOLD}", RETRY_AFTER) from None
         try:
             with watched(request, self._host.time_left(session.principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace)

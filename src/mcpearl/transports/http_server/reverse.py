@@ -18,7 +18,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
 from mcpearl.stores.bus import Unsubscribe
-from mcpearl.stores.errors import TOLD, StoreUnavailable
+from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.stores.shared import REQUEST_BITS, ProcessRelay
 from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.http_server.sessions import HttpSession
@@ -140,7 +140,7 @@ class Reverse:
                 else:
                     await self._relay.spread(_TOPIC, passed)
         except StoreUnavailable:
-            raise busy(f"The message could not be passed on: {TOLD}", 5) from None
+            raise busy(f"The message could not be passed on: {TOLD}", RETRY_AFTER) from None
         except ValueError as error:
             raise busy(f"The message could not be passed on: {error}", 5) from None
 

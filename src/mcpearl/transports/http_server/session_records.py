@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from mcpearl.protocol.snapshot import EndSnapshot
-from mcpearl.stores.errors import TOLD, StoreUnavailable
+from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity, Missed, SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.sessions import Stage, TransportSession
@@ -285,4 +285,4 @@ def _merged(
 
 def _unavailable(error: StoreUnavailable) -> Refused:
     logger.debug("a session was refused: %s", error)
-    return busy(f"The session cannot be looked up or changed: {TOLD}", 5)
+    return busy(f"The session cannot be looked up or changed: {TOLD}", RETRY_AFTER)

@@ -13,7 +13,7 @@ from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.runtime.budget import Account, Holding
 from mcpearl.runtime.tree import Node
-from mcpearl.stores.errors import TOLD, StoreUnavailable
+from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.shared import ProcessRelay
 from mcpearl.transports.http_server.admission import Admission
@@ -191,7 +191,7 @@ class HttpSse:
             else:
                 await self._relay.pass_to(owner, _TOPIC, passed)
         except StoreUnavailable:
-            raise busy(f"The message could not be passed on: {TOLD}", 5) from None
+            raise busy(f"The message could not be passed on: {TOLD}", RETRY_AFTER) from None
         await request.respond(202, b"")
 
     def _passed_on(self, passed: bytes) -> None:

@@ -6,9 +6,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mcpearl.transports.http_server.post import PostOutlet
-from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, OVERLOADED, RATE_LIMITED
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, OVERLOADED, RATE_LIMITED
 
-_BUSY = {RATE_LIMITED: 429, OVERLOADED: 503}
+_BUSY = {RATE_LIMITED: 429, OVERLOADED: 503, INTERNAL_ERROR: 503}  # with a time to wait
 
 
 class _RetryAfter(Struct, rename="camel"):
@@ -61,6 +61,6 @@ def _busy(exchange: PostOutlet, error: _CodeOnly) -> int:
     try:
         seconds = msgspec.json.decode(error.data, type=_RetryAfter).retry_after
     except msgspec.DecodeError:
-        return 200  # a handler's own error with this code
+        return 200  # an error with this code that does not say so
     exchange.headers = (*exchange.headers, (b"retry-after", b"%d" % max(1, ceil(seconds))))
     return _BUSY[error.code]

@@ -193,9 +193,6 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
             await browser.click(f"{calls} >> [aria-label^='Follow the session'] >> nth=0")
             await browser.wait("text=following session")
             await browser.click("[aria-label='Follow all calls again']")
-            # Paused
-            await browser.click("text=Pause")
-            await browser.click("text=Go on")
             # Stop a call
             waiting = asyncio.create_task(client.call_tool("wait"))
             await browser.click("[aria-label='Calls in flight'] >> text=stop")
@@ -210,6 +207,46 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
         await browser.wait("[role=log] >> text=was ended from the console")
         await browser.select("[aria-label='Lowest level']", "error")
         assert await browser.count("[role=log] >> text=was ended from the console") == 0
+
+
+async def test_the_last_calls_stay_while_they_are_paused_or_one_is_open(browser: Browser):
+    app = make()
+    listed = "[aria-label='Last calls'] tbody td.naming"
+
+    async def shows(calls: list[str]) -> None:
+        wanted = [f"tools/call {name}" for name in calls]
+
+        async def found() -> bool:
+            return await browser.texts(listed) == wanted
+
+        await eventually(found)
+
+    async with (
+        opened(browser, app, payloads=True) as base,
+        Client(base.removesuffix("/console") + "/mcp") as client,
+    ):
+        await browser.fill("[aria-label='Find calls']", "tools/call")
+        await client.call_tool("forecast", {"city": "Oslo"})
+        await shows(["forecast"])
+        await browser.click("text=Pause")
+        await client.call_tool("broken")
+        await browser.wait("[aria-label=Failures] >> text=1 failed")
+        # An open call does not let the others in.
+        await browser.click(f"{listed} button")
+        await browser.wait("text=sun in Oslo")
+        assert await browser.texts(listed) == ["tools/call forecast"]
+        await browser.click("text=Go on")
+        await shows(["broken", "forecast"])
+        # A call that is opened holds the list until it is closed.
+        await browser.click(f"{listed} button:has-text('forecast')")
+        await client.call_tool("forecast", {"city": "Bergen"})
+        await browser.wait("[aria-label=Calls] >> text=/while watched/")
+        await browser.click(f"{listed} button:has-text('broken')")
+        assert await browser.texts(listed) == ["tools/call broken", "tools/call forecast"]
+        await browser.wait("[aria-label='Last calls'] >> text=paused")
+        await browser.click(f"{listed} button:has-text('broken')")
+        await browser.click(f"{listed} button:has-text('forecast')")
+        await shows(["forecast", "broken", "forecast"])
 
 
 async def test_forms_have_every_type_with_checks_and_defaults(browser: Browser):
@@ -345,6 +382,8 @@ async def test_all_that_a_server_offers_is_tried(browser: Browser, protocol: str
         await browser.fill("[aria-label='Find messages']", "by-hand-1")
         await browser.wait(".way.sent")
         await browser.wait(".way.received")
+        named = await browser.texts(".messages summary b")
+        assert named == ["result of tools/list", "tools/list"]
         await browser.click(".messages summary")
         await browser.wait(".messages pre >> text=jsonrpc")
         # The client

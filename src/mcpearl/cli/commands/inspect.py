@@ -105,7 +105,7 @@ def _write(
         ["extensions", ", ".join(report["extensions"])],
         [
             "timings",
-            ", ".join(f"{name} {took:g} ms" for name, took in report["timings_ms"].items()),
+            ", ".join(f"{name} {_shown(took)}" for name, took in report["timings_ms"].items()),
         ],
         ["size", f"about {report['tokens']['all']:,} tokens of a model's context"],
         ["instructions", report["instructions"] or ""],
@@ -120,6 +120,10 @@ def _write(
             out.heading(f"{kind} ({len(rows)})")
             out.table((), rows, 2)
     _write_problems(out, problems)
+
+
+def _shown(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 100 else f"{milliseconds:.2f} ms"
 
 
 def _capabilities(capabilities: Any) -> str:
@@ -204,4 +208,4 @@ def _write_problems(out: CommandOutput, problems: list[Objection]) -> None:
     out.heading(f"problems ({len(problems)})" if problems else "no problems found")
     for each in problems:
         mark, colour = _MARKS[each.grade]
-        out.line(f"  {mark} {each.about}: {each.text}", fg=colour)
+        out.prose(f"  {mark} {each.about}: {each.text}", 2, fg=colour)

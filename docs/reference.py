@@ -173,6 +173,7 @@ def llms(out: Path) -> None:
         for page in body.split():
             source = HERE / f"{page}.md"
             if not source.exists():
+                lines += references()
                 continue
             text = source.read_text()
             title, first = headline(text)
@@ -186,12 +187,22 @@ def llms(out: Path) -> None:
     (out / "llms-full.txt").write_text("\n\n".join(whole))
 
 
+def references() -> list[str]:
+    """Return a line for each page of the reference."""
+    pages = [(page, title, text) for page, (title, text, _) in PAGES.items()]
+    pages += [(page, title, f"The names of `{of}`.") for page, (title, of) in MODULES.items()]
+    return [f"- [{title}](reference/{page}.html): {text}" for page, title, text in pages]
+
+
 def headline(text: str) -> tuple[str, str]:
-    """Return the title of a page and its first sentence."""
+    """Return the title of a page and its first sentence, without the links of that."""
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
-    rest = text[title.end() :] if title else text
+    rest = re.sub(
+        r"^```.*?^```", "", text[title.end() :] if title else text, flags=re.MULTILINE | re.DOTALL
+    )
     paragraph = next(part for part in rest.split("\n\n") if re.match(r"\w|\[|`[^`]", part.strip()))
-    sentence = " ".join(paragraph.split()).split(". ")[0]
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
+    sentence = plain.split(". ")[0]
     return (title[1] if title else "", sentence.rstrip(".:") + ".")
 
 

@@ -35,6 +35,14 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     listed = (site / "llms.txt").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert page.stem == "index" or f"({page.name})" in listed, f"{page.name} is in no section"
+    entries_of_list = re.findall(r"^- \[([^]]+)\]\(([^)]+)\): (.+)$", listed, re.MULTILINE)
+    assert ("Server", "reference/server.html") in [entry[:2] for entry in entries_of_list]
+    assert len(entries_of_list) == len(re.findall(r"\]\(", listed)), (
+        "a link in what is said of a page"
+    )
+    for title, link, about in entries_of_list:
+        assert (site / link).is_file(), link
+        assert len(about) < 220 and " = " not in about, f"{title}: {about}"
     text = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
     entries = set(re.findall(r'id="(mcpearl\.[\w.]+)"', text))
     for module in MODULES:

@@ -233,7 +233,27 @@ def test_answers_that_do_not_fit_the_form(url: str):
     assert "declined: --answer days=many: it must be a whole number" in done.err
     assert "Traceback" not in done.err
     done = mcpearl("call", url, "book", "--answer", "destination=Rome", "--answer", "dys=4")
-    assert "the form has no field 'dys'; did you mean `days`?" in done.err
+    assert "--answer dys: no form has such a field; did you mean `days`?" in done.err
+
+
+TWO_FORMS = """
+from mcpearl import Context, Server
+
+app = Server("two")
+
+@app.tool
+async def travel(ctx: Context) -> str:
+    city = await ctx.elicit("Where to?", {"properties": {"city": {"type": "string"}}})
+    days = await ctx.elicit("How long?", {"properties": {"days": {"type": "integer"}}})
+    return f"{days.data['days']} days in {city.data['city']}"
+"""
+
+
+def test_answers_for_one_form_after_the_other(tmp_path: Path):
+    server = tmp_path / "two.py"
+    server.write_text(TWO_FORMS)
+    done = mcpearl("call", server, "travel", "--answer", "city=Oslo", "--answer", "days=2")
+    assert (done.out, "field" in done.err) == ("2 days in Oslo\n", False), done.err
 
 
 def test_a_form_is_declined_with_ctrl_d_and_left_with_ctrl_c(url: str):

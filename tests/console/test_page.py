@@ -209,6 +209,10 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
         assert await browser.count("[role=log] >> text=was ended from the console") == 0
 
 
+# Parts of the page are drawn again by timers: the next one does not start, and says so.
+NO_DRAWING = "(window.setTimeout = () => { document.documentElement.lang = 'none'; return 1; }, 0)"
+
+
 async def test_the_last_calls_stay_while_they_are_paused_or_one_is_open(browser: Browser):
     app = make()
     listed = "[aria-label='Last calls'] tbody td.naming"
@@ -247,6 +251,14 @@ async def test_the_last_calls_stay_while_they_are_paused_or_one_is_open(browser:
         await browser.click(f"{listed} button:has-text('broken')")
         await browser.click(f"{listed} button:has-text('forecast')")
         await shows(["forecast", "broken", "forecast"])
+        # One that came since the list was drawn does not push the one that is clicked away.
+        await browser.evaluate(NO_DRAWING)
+        await browser.wait("html[lang=none]")
+        await client.call_tool("broken")
+        await browser.wait("[aria-label=Failures] >> text=2 failed")
+        await browser.click(f"{listed} button >> nth=0")
+        await browser.wait("text=sun in Bergen")
+        assert len(await browser.texts(listed)) == 3
 
 
 async def test_forms_have_every_type_with_checks_and_defaults(browser: Browser):
@@ -578,7 +590,8 @@ async def test_a_console_for_several_servers(browser: Browser, tmp_path: Path):
         "from mcpearl import Server\napp = Server('other')\n"
         "@app.tool\ndef hello() -> str:\n    return 'hello from another process'\napp.run()\n"
     )
-    targets = {"first": make(), "second": str(file)}
+    down = f"http://127.0.0.1:{free_port()}/mcp"
+    targets = {"first": make(), "second": str(file), "third": down}
     async with serving_console(targets, key=KEY) as url:
         await browser.open(url)
         await browser.wait("#phase.good")
@@ -587,4 +600,11 @@ async def test_a_console_for_several_servers(browser: Browser, tmp_path: Path):
         await browser.click("[data-name=hello]")
         await browser.click("button[type=submit]")
         await browser.wait(".result >> text=hello from another process")
+        # Nothing of the server before is left where one cannot be reached.
+        await browser.select("#target", "third")
+        await browser.wait("[role=alert] >> text=cannot connect to")
+        assert "third cannot be reached" in await browser.text("main")
+        assert await browser.count("[data-name]") == 0
+        await browser.select("#target", "first")
+        await browser.wait("[data-name=forecast]")
         assert await browser.problems() == []

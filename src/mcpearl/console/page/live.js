@@ -24,7 +24,8 @@ export class LiveView {
     this.calls = [];
     this.paused = false;
     this.opened = new Set();
-    this.held = null; // the calls that stay in the list while it is paused, or while one of them is open
+    this.drawn = []; // the calls of which the list was drawn; newer ones may have come since
+    this.held = null; // those that stay in it while it is paused, or while one of them is open
     this.charts = {
       rate: new Chart("Calls", ["calls"], rate),
       took: new Chart("Time per call", ["median", "95 %", "99 %"], seconds),
@@ -162,7 +163,7 @@ export class LiveView {
     charts.took.add([event.p50, event.p95, event.p99], event.rate ? `95 %: ${seconds(event.p95)}` : "");
     charts.errors.add([event.errors], `${tools + error} failed, ${cancelled} cancelled`);
     charts.flying.add([event.in_flight]);
-    charts.sessions.add([event.sessions, event.connections], `${event.connections} connections`);
+    charts.sessions.add([event.sessions, event.connections], `${event.connections} connection${event.connections === 1 ? "" : "s"}`);
     charts.lag.add([event.lag]);
     charts.memory.add([event.memory, event.held], `${bytes(event.held)} held`);
     charts.cpu.add([event.cpu]);
@@ -301,7 +302,7 @@ export class LiveView {
 
   // While a call is open it stays where it is: on a busy server it would be out of sight within a second.
   hold() {
-    this.held = this.paused || this.opened.size ? this.held ?? this.calls : null;
+    this.held = this.paused || this.opened.size ? this.held ?? this.drawn : null;
     this.pause.setAttribute("aria-pressed", Boolean(this.held));
     this.pause.textContent = this.held ? "Go on" : "Pause";
   }
@@ -317,7 +318,8 @@ export class LiveView {
 
   showCalls() {
     this.missed.textContent = this.held ? "paused" : this.more;
-    const rows = (this.held ?? this.calls).filter((call) => this.shown(call)).slice(0, 100);
+    this.drawn = this.held ?? this.calls;
+    const rows = this.drawn.filter((call) => this.shown(call)).slice(0, 100);
     const names = ["Time", "Call", ...(this.several ? ["Worker"] : []), "Client", "Session", "Trace", "Outcome", "!Took", "!Size"];
     fill(this.headings, h("tr", {}, headings(names)));
     fill(this.rows, rows.length ? rows.map((call) => this.callRow(call, names)) : h("tr", {}, h("td", { colspan: 9, class: "empty" }, "No calls yet.")));

@@ -164,6 +164,14 @@ def test_watch(url: str, version: str):
         assert watching.process.wait(60) == 0
 
 
+def test_a_terminal_shows_that_a_server_takes_long_to_answer():
+    with Screen("ping", "sleep 60", "--timeout", "2") as screen:
+        screen.until("connecting to sleep 60")
+        assert screen.ended() == 6
+    assert "was not answered within 2 s" in screen.text
+    assert "connecting" not in mcpearl("ping", "sleep 60", "--timeout", "1").err
+
+
 def test_a_form_without_a_terminal(url: str):
     assert "no terminal to ask for 'destination'" in mcpearl("call", url, "book").err
     done = mcpearl("call", url, "book", "--answer", "destination=Oslo", "--answer", "days=9")

@@ -99,8 +99,10 @@ def _write(
     info = report["server"]
     out.heading(f"{info.name} {info.version}" if info else "a server without a name")
     protocol = report["protocol"]
+    versions = protocol["versions"] or {}
     rows = [
         ["protocol", f"{protocol['version']} ({protocol['era']})"],
+        ["versions", "\n".join(f"{name}  {answer}" for name, answer in versions.items())],
         ["capabilities", _capabilities(report["capabilities"])],
         ["extensions", ", ".join(report["extensions"])],
         [
@@ -111,8 +113,6 @@ def _write(
         ["instructions", report["instructions"] or ""],
     ]
     out.table((), [row for row in rows if row[1]], 2)
-    for name, answer in (protocol["versions"] or {}).items():
-        out.table((), [[name, answer]], 4)
     _write_tools(out, lists, report["tokens"]["tools"])
     for kind, rows in _others(lists).items():
         if rows:

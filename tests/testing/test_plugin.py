@@ -57,7 +57,8 @@ def mcp_app():
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.delitem(sys.modules, "server", raising=False)  # of another test in this process
     pytester.makepyfile(server=SERVER)
     pytester.makeconftest(CONFTEST)
     pytester.syspathinsert()

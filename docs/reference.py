@@ -10,7 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
+
 import mcpearl
+from mcpearl.cli.main import SECTIONS
+from mcpearl.cli.main import mcpearl as the_command
 
 HERE = Path(__file__).parent
 OUT = HERE / "reference"
@@ -64,6 +68,7 @@ MODULES = {
     "types": ("Types of the protocol", "mcpearl.types"),
     "testing": ("Testing", "mcpearl.testing"),
 }
+COMMAND = ("The command", "Every option of `mcpearl`; :doc:`/command` has examples.")
 OWN_PAGES = tuple(f"{module}." for _, module in MODULES.values())
 
 TREE = re.compile(r"```\{toctree\}\n:caption: (.+)\n(?::.*\n)*\n((?:[^`].*\n)+)```")
@@ -143,11 +148,52 @@ def generate() -> None:
     for old in OUT.glob("*.rst"):
         if old.stem not in {*written, "index"}:
             old.unlink()
+    write(OUT / "command.rst", rst(COMMAND[0], COMMAND[1], command_lines()))
+    written.append("command")
     toc = ["", ".. toctree::", "   :maxdepth: 1", "", *(f"   {page}" for page in written), ""]
     text = (
         "Every public name, from the docstrings. In Python, `help(mcpearl.Server)` shows the same."
     )
     write(OUT / "index.rst", rst("Reference", text, toc))
+
+
+def command_lines() -> list[str]:
+    """Return what is said of each command and its options."""
+    assert isinstance(the_command, click.Group)
+    context = click.Context(the_command, info_name="mcpearl")
+    lines: list[str] = []
+    for names in SECTIONS.values():
+        for name in names:
+            found = the_command.get_command(context, name)
+            assert found is not None
+            lines += of_command(found, click.Context(found, context, info_name=name))
+    return lines
+
+
+def of_command(command: click.Command, context: click.Context) -> list[str]:
+    """Return the usage, the help and the options of a command, and of those below it."""
+    path = context.command_path
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    help = [escaped(line) for line in inspect.cleandoc(command.help or "").splitlines()]
+    lines = [path, "-" * len(path), "", f".. program:: {path}", "", f"``{usage}``", "", *help, ""]
+    for each in command.params:
+        record = each.get_help_record(context)
+        if record is not None and not isinstance(each, click.Argument):
+            lines += [f".. option:: {record[0]}", "", f"   {escaped(record[1])}", ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            lines += of_command(found, click.Context(found, context, info_name=name))
+    return lines
+
+
+def escaped(text: str) -> str:
+    """Return plain text as it is written in a page; what stands between backticks is code there, too."""
+    parts = re.split(r"(`[^`]*`)", text.replace("\b", ""))
+    return "".join(
+        part if part[:1] == "`" else re.sub(r"([*_|\\-])", r"\\\1", part) for part in parts
+    )
 
 
 def write(path: Path, text: str) -> None:
@@ -173,6 +219,7 @@ def llms(out: Path) -> None:
         for page in body.split():
             source = HERE / f"{page}.md"
             if not source.exists():
+                lines += references()
                 continue
             text = source.read_text()
             title, first = headline(text)
@@ -186,12 +233,23 @@ def llms(out: Path) -> None:
     (out / "llms-full.txt").write_text("\n\n".join(whole))
 
 
+def references() -> list[str]:
+    """Return a line for each page of the reference."""
+    pages = [(page, title, text) for page, (title, text, _) in PAGES.items()]
+    pages += [(page, title, f"The names of `{of}`.") for page, (title, of) in MODULES.items()]
+    pages.append(("command", COMMAND[0], "Every option of `mcpearl`."))
+    return [f"- [{title}](reference/{page}.html): {text}" for page, title, text in pages]
+
+
 def headline(text: str) -> tuple[str, str]:
-    """Return the title of a page and its first sentence."""
+    """Return the title of a page and its first sentence, without the links of that."""
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
-    rest = text[title.end() :] if title else text
+    rest = re.sub(
+        r"^```.*?^```", "", text[title.end() :] if title else text, flags=re.MULTILINE | re.DOTALL
+    )
     paragraph = next(part for part in rest.split("\n\n") if re.match(r"\w|\[|`[^`]", part.strip()))
-    sentence = " ".join(paragraph.split()).split(". ")[0]
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
+    sentence = plain.split(". ")[0]
     return (title[1] if title else "", sentence.rstrip(".:") + ".")
 
 

@@ -99,6 +99,7 @@ def test_the_report_on_a_terminal():
         assert screen.ended() == 0
     for words in ("weather 1.0.0", "2024-11-05  yes", "2026-07-28  yes", "tools (", "problems ("):
         assert words in screen.text
+    assert "versions      2024-11-05  yes\n                2025-03-26  yes" in screen.text
 
 
 SILENT = """

@@ -193,9 +193,6 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
             await browser.click(f"{calls} >> [aria-label^='Follow the session'] >> nth=0")
             await browser.wait("text=following session")
             await browser.click("[aria-label='Follow all calls again']")
-            # Paused
-            await browser.click("text=Pause")
-            await browser.click("text=Go on")
             # Stop a call
             waiting = asyncio.create_task(client.call_tool("wait"))
             await browser.click("[aria-label='Calls in flight'] >> text=stop")
@@ -210,6 +207,58 @@ async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
         await browser.wait("[role=log] >> text=was ended from the console")
         await browser.select("[aria-label='Lowest level']", "error")
         assert await browser.count("[role=log] >> text=was ended from the console") == 0
+
+
+# Parts of the page are drawn again by timers: the next one does not start, and says so.
+NO_DRAWING = "(window.setTimeout = () => { document.documentElement.lang = 'none'; return 1; }, 0)"
+
+
+async def test_the_last_calls_stay_while_they_are_paused_or_one_is_open(browser: Browser):
+    app = make()
+    listed = "[aria-label='Last calls'] tbody td.naming"
+
+    async def shows(calls: list[str]) -> None:
+        wanted = [f"tools/call {name}" for name in calls]
+
+        async def found() -> bool:
+            return await browser.texts(listed) == wanted
+
+        await eventually(found)
+
+    async with (
+        opened(browser, app, payloads=True) as base,
+        Client(base.removesuffix("/console") + "/mcp") as client,
+    ):
+        await browser.fill("[aria-label='Find calls']", "tools/call")
+        await client.call_tool("forecast", {"city": "Oslo"})
+        await shows(["forecast"])
+        await browser.click("text=Pause")
+        await client.call_tool("broken")
+        await browser.wait("[aria-label=Failures] >> text=1 failed")
+        # An open call does not let the others in.
+        await browser.click(f"{listed} button")
+        await browser.wait("text=sun in Oslo")
+        assert await browser.texts(listed) == ["tools/call forecast"]
+        await browser.click("text=Go on")
+        await shows(["broken", "forecast"])
+        # A call that is opened holds the list until it is closed.
+        await browser.click(f"{listed} button:has-text('forecast')")
+        await client.call_tool("forecast", {"city": "Bergen"})
+        await browser.wait("[aria-label=Calls] >> text=/while watched/")
+        await browser.click(f"{listed} button:has-text('broken')")
+        assert await browser.texts(listed) == ["tools/call broken", "tools/call forecast"]
+        await browser.wait("[aria-label='Last calls'] >> text=paused")
+        await browser.click(f"{listed} button:has-text('broken')")
+        await browser.click(f"{listed} button:has-text('forecast')")
+        await shows(["forecast", "broken", "forecast"])
+        # One that came since the list was drawn does not push the one that is clicked away.
+        await browser.evaluate(NO_DRAWING)
+        await browser.wait("html[lang=none]")
+        await client.call_tool("broken")
+        await browser.wait("[aria-label=Failures] >> text=2 failed")
+        await browser.click(f"{listed} button >> nth=0")
+        await browser.wait("text=sun in Bergen")
+        assert len(await browser.texts(listed)) == 3
 
 
 async def test_forms_have_every_type_with_checks_and_defaults(browser: Browser):
@@ -345,6 +394,8 @@ async def test_all_that_a_server_offers_is_tried(browser: Browser, protocol: str
         await browser.fill("[aria-label='Find messages']", "by-hand-1")
         await browser.wait(".way.sent")
         await browser.wait(".way.received")
+        named = await browser.texts(".messages summary b")
+        assert named == ["result of tools/list", "tools/list"]
         await browser.click(".messages summary")
         await browser.wait(".messages pre >> text=jsonrpc")
         # The client
@@ -539,7 +590,8 @@ async def test_a_console_for_several_servers(browser: Browser, tmp_path: Path):
         "from mcpearl import Server\napp = Server('other')\n"
         "@app.tool\ndef hello() -> str:\n    return 'hello from another process'\napp.run()\n"
     )
-    targets = {"first": make(), "second": str(file)}
+    down = f"http://127.0.0.1:{free_port()}/mcp"
+    targets = {"first": make(), "second": str(file), "third": down}
     async with serving_console(targets, key=KEY) as url:
         await browser.open(url)
         await browser.wait("#phase.good")
@@ -548,4 +600,11 @@ async def test_a_console_for_several_servers(browser: Browser, tmp_path: Path):
         await browser.click("[data-name=hello]")
         await browser.click("button[type=submit]")
         await browser.wait(".result >> text=hello from another process")
+        # Nothing of the server before is left where one cannot be reached.
+        await browser.select("#target", "third")
+        await browser.wait("[role=alert] >> text=cannot connect to")
+        assert "third cannot be reached" in await browser.text("main")
+        assert await browser.count("[data-name]") == 0
+        await browser.select("#target", "first")
+        await browser.wait("[data-name=forecast]")
         assert await browser.problems() == []

@@ -57,7 +57,8 @@ def mcp_app():
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.delitem(sys.modules, "server", raising=False)  # of another test in this process
     pytester.makepyfile(server=SERVER)
     pytester.makeconftest(CONFTEST)
     pytester.syspathinsert()
@@ -90,6 +91,10 @@ def test_a_client_in_tests_of_every_kind(project: pytest.Pytester):
         async def test_async_without_a_plugin(mcp_client):
             await check(mcp_client)
 
+        @pytest.mark.mcpearl
+        async def test_async_with_the_marker_only():
+            await asyncio.sleep(0)
+
         @pytest.mark.asyncio
         async def test_asyncio(mcp_client):
             await check(mcp_client)
@@ -110,7 +115,7 @@ def test_a_client_in_tests_of_every_kind(project: pytest.Pytester):
             def test_sync_method(self, mcp_client):
                 assert mcp_client.call_tool("add", {"a": 1, "b": 2}).data == 3
     """
-    run(project, code).assert_outcomes(passed=7)
+    run(project, code).assert_outcomes(passed=8)
 
 
 def test_async_fixtures_on_top_of_the_client(project: pytest.Pytester):

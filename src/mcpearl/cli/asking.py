@@ -30,6 +30,7 @@ class Person:
     def __init__(self, out: CommandOutput, answers: Mapping[str, str]) -> None:
         self._out = out
         self._answers = answers
+        self._fields: list[str] = []  # of all forms there were
         self.present = sys.stdin.isatty() and sys.stderr.isatty()
         self.pause: Callable[[], None] = lambda: None
         """Called before a question, such as to take a bar away."""
@@ -42,7 +43,7 @@ class Person:
             return await self._visit(params.url)
         schema = params.requested_schema
         fields = schema.properties if schema else {}
-        self._refuse_unknown(list(fields))
+        self._fields += fields
         if fields and self.present:
             self._out.note("  Ctrl-D declines, Ctrl-C ends the command", dim=True)
         content: dict[str, Any] = {}
@@ -78,12 +79,13 @@ class Person:
             self._out.warning(f"  declined: --answer {name}={self._answers[name]}: {error}")
             return None
 
-    def _refuse_unknown(self, fields: list[str]) -> None:
-        """Say which answers are for no field of this form, and which field was likely meant."""
+    def name_unknown_answers(self) -> None:
+        """Say which answers were for no field of any form, and which field was likely meant."""
         for name in self._answers:
-            if fields and name not in fields:
-                meant = did_you_mean(name, fields) or f"; it has: {', '.join(fields)}"
-                self._out.warning(f"  the form has no field {name!r}{meant}")
+            if self._fields and name not in self._fields:
+                fields = list(dict.fromkeys(self._fields))
+                meant = did_you_mean(name, fields) or f"; there were: {', '.join(fields)}"
+                self._out.warning(f"--answer {name}: no form has such a field{meant}")
 
     async def _typed(self, name: str, schema: dict[str, Any], required: bool) -> Any:
         label = clean(schema.get("title") or name)

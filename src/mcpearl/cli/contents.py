@@ -12,6 +12,7 @@ from typing import Any
 
 from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.pictures import drawn
 from mcpearl.types.content import (
     AudioContent,
     EmbeddedResource,
@@ -67,8 +68,8 @@ class Writer:
         path = self.save(content, kind, name)
         size = f"{len(content):,} bytes"
         self._out.line(f"{indent}[{kind or name}, {size}] saved as {path}")
-        if self._out.tty and kind.startswith("image/") and (drawn := _inline(content, kind)):
-            sys.stdout.write(drawn + "\n")
+        if self._out.tty and kind.startswith("image/") and (picture := drawn(content, os.environ)):
+            sys.stdout.write(picture + "\n")
 
     def save(self, content: bytes, kind: str, name: str) -> Path:
         """Write binary content to a file, and return its path."""
@@ -106,23 +107,6 @@ def decoded(data: str) -> bytes:
 
 def _indented(text: str, indent: str) -> str:
     return "\n".join(indent + line for line in text.split("\n")) if indent else text
-
-
-def _inline(content: bytes, kind: str) -> str | None:
-    """Return what draws an image on terminals that can; they say so in the environment."""
-    encoded = base64.b64encode(content).decode()
-    if os.environ.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
-        return f"\x1b]1337;File=inline=1;size={len(content)}:{encoded}\x07"
-    if (os.environ.get("KITTY_WINDOW_ID") or "ghostty" in os.environ.get("TERM", "")) and (
-        kind == "image/png"
-    ):
-        parts = [encoded[at : at + 4096] for at in range(0, len(encoded), 4096)]
-        last = len(parts) - 1
-        return "".join(
-            f"\x1b_G{'f=100,a=T,' if at == 0 else ''}m={int(at < last)};{part}\x1b\\"
-            for at, part in enumerate(parts)
-        )
-    return None
 
 
 def structured_text(value: Any) -> str:

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from mcpearl.cli.output import clean, colours
+from mcpearl.cli.output import clean, colours, for_stderr
 
 _STYLES = {
     logging.DEBUG: {"dim": True},
@@ -28,17 +28,15 @@ class ShortFormat(logging.Formatter):
         """Return the text of a record."""
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         name = record.name.removeprefix("mcpearl.")
-        text = clean(record.getMessage())
+        level = f"{record.levelname.lower():7}"
+        head = f"{at} {level} {name}: "
+        text = for_stderr(head + record.getMessage(), hang=2).removeprefix(head)
         if record.exc_info:
             text += "\n" + clean(self.formatException(record.exc_info))
-        level = record.levelname.lower()
         if not self._colour:
-            return f"{at} {level:7} {name}: {text}"
-        style = _STYLES.get(record.levelno, {})
-        return (
-            f"{click.style(at, dim=True)} {click.style(f'{level:7}', **style)} "  # type: ignore[arg-type]
-            f"{click.style(name, dim=True)} {text}"
-        )
+            return head + text
+        shown = click.style(level, **_STYLES.get(record.levelno, {}))  # type: ignore[arg-type]
+        return f"{click.style(at, dim=True)} {shown} {click.style(name, dim=True)} {text}"
 
 
 class _Expected(logging.Filter):

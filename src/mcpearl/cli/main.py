@@ -15,7 +15,7 @@ from mcpearl._version import __version__
 from mcpearl.cli import commands
 from mcpearl.cli.command import closest
 from mcpearl.cli.exits import CommandFailed, Exit, as_failure
-from mcpearl.cli.output import clean, colours
+from mcpearl.cli.output import clean, colours, for_stderr
 
 # Under which heading the help shows a command; one that is not named here comes under the last.
 SECTIONS = {
@@ -26,6 +26,8 @@ SECTIONS = {
     ),
     "Set up": ("init", "install", "uninstall", "doctor", "migrate", "receipts", "completion"),
 }
+
+_NAME = "mcpearl:"  # what an error begins with
 
 
 class Commands(click.Group):
@@ -177,8 +179,7 @@ def _document(failure: CommandFailed) -> None:
 
 def _say(message: str, hint: str | None = None) -> None:
     coloured = colours(sys.stderr)
-    click.echo(
-        f"{click.style('mcpearl:', fg='red', bold=True)} {clean(message)}", err=True, color=coloured
-    )
+    said = for_stderr(f"{_NAME} {message}").removeprefix(_NAME)
+    click.echo(f"{click.style(_NAME, fg='red', bold=True)}{said}", err=True, color=coloured)
     if hint:
-        click.echo(click.style(f"  {clean(hint)}", dim=True), err=True, color=coloured)
+        click.echo(click.style(for_stderr(f"  {hint}"), dim=True), err=True, color=coloured)

@@ -18,6 +18,8 @@ import click
 _NARROW = 24  # columns that the last column of a table has at least
 # Control characters without line feed and tab, and those that change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CODE = re.compile("`[^`\n]*`")
+_KEPT = "\0"  # stands for a space at which no line is broken; text that was cleaned has none
 
 
 def clean(text: object) -> str:
@@ -93,6 +95,16 @@ class CommandOutput:
         """Write a value as one line of JSON, at once."""
         click.echo(_encoded(value))
 
+    def prose(self, text: str, hang: int = 0, **style: Any) -> None:
+        """Write words of the command's own, with breaks between them where the terminal ends.
+
+        Args:
+            text: the words; it may have several lines, each with an indent.
+            hang: columns by which what continues a line is indented further.
+            style: as of `click.style`.
+        """
+        self._write(self.styled(folded(clean(text), self.columns, hang), **style))
+
     def line(self, text: str = "", **style: Any) -> None:
         """Write a line of the result.
 
@@ -144,8 +156,9 @@ class CommandOutput:
         """Write each row over several lines, for a terminal that is too narrow for a table."""
         room = max(_NARROW, self.columns - indent - 4)
         for *firsts, last in cells:
-            self._write(" " * indent + self.styled("  ".join(filter(None, firsts)), bold=True))
-            for line in (part for each in _lines(last) for part in _wrapped(each, room)):
+            head = " " * indent + "  ".join(filter(None, firsts))
+            self._write(self.styled(folded(head, self.columns, 6), bold=True))
+            for line in (part for each in last.splitlines() for part in _wrapped(each, room)):
                 self._write(" " * (indent + 4) + line)
 
     def _row(
@@ -172,8 +185,8 @@ class CommandOutput:
     # Beside the result
 
     def note(self, text: str, **style: Any) -> None:
-        """Write a line to stderr."""
-        shown = clean(text)
+        """Write a line to stderr, with breaks between words where the terminal ends."""
+        shown = for_stderr(text)
         if style and self._note_colour:
             shown = click.style(shown, **style)
         click.echo(shown, err=True, color=self._note_colour)
@@ -181,6 +194,45 @@ class CommandOutput:
     def warning(self, text: str) -> None:
         """Write a line to stderr that something may be wrong."""
         self.note(text, fg="yellow")
+
+
+def folded(text: str, columns: int, hang: int = 0) -> str:
+    """Return text with lines of at most so many columns, broken between words only.
+
+    What people copy stays whole: addresses, paths, and what stands between backticks.
+
+    Args:
+        text: the text; what continues a line has its indent.
+        columns: of the terminal.
+        hang: columns by which it is indented further.
+    """
+    lines = []
+    text = _CODE.sub(lambda found: found[0].replace(" ", _KEPT), text)
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" ")) + hang)
+        if width(line) <= columns or len(indent) + _NARROW > columns:
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(
+                line,
+                columns,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines).replace(_KEPT, " ")
+
+
+def for_stderr(text: object, hang: int = 0) -> str:
+    """Return text as it is written to stderr: clean, and folded to a terminal.
+
+    Args:
+        text: the text.
+        hang: columns by which what continues a line is indented.
+    """
+    if not sys.stderr.isatty():
+        return clean(text)
+    return folded(clean(text), shutil.get_terminal_size().columns, hang)
 
 
 def _encoded(value: Any) -> bytes:

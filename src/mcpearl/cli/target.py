@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ import click
 
 from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.progress import Progress
 from mcpearl.runtime.arguments import did_you_mean
 
 if TYPE_CHECKING:
@@ -340,7 +341,12 @@ async def connected(
         )
     except (ValueError, TypeError, OSError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from None
-    async with client:
+    async with AsyncExitStack() as stack:
+        # Who logs in is told so in between, and what a server writes is shown as it comes.
+        quiet = target.verbose or target.auth == "oauth"
+        connecting = nullcontext() if quiet else Progress(out, f"connecting to {target.text}")
+        async with connecting:
+            await stack.enter_async_context(client)
         yield client
 
 

@@ -127,10 +127,11 @@ def _mcpearl_runner() -> "Iterator[asyncio.Runner]":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test that uses the fixtures here, if no other plugin does."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj) or _OURS.isdisjoint(pyfuncitem.fixturenames):
-        return None
+    """Run an async test that uses the fixtures here or has the marker, if no other plugin does."""
     item: Any = pyfuncitem
+    ours = item.get_closest_marker("mcpearl") or not _OURS.isdisjoint(item.fixturenames)
+    if not ours or not inspect.iscoroutinefunction(item.obj):
+        return None
     if _kind(item._request) != "own":
         return None
     runner = item._request.getfixturevalue("_mcpearl_runner")

@@ -55,7 +55,11 @@ async def command(
             return await _start(out, client, target, name, values)
         async with Progress(out, name) as progress:
             person.pause = progress.clear
-            result = await client.call_tool(name, values, on_progress=progress.heard)
+            try:
+                result = await client.call_tool(name, values, on_progress=progress.heard)
+            finally:
+                progress.clear()
+                person.name_unknown_answers()
     return show_result(out, result, output)
 
 

@@ -9,7 +9,7 @@ from mcpearl.cli.diagnosis.installation import examine_installation
 from mcpearl.cli.diagnosis.server import examine_server
 from mcpearl.cli.diagnosis.state import Check
 from mcpearl.cli.exits import Exit
-from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.output import CommandOutput, clean, folded
 from mcpearl.cli.target import ServerTarget, optional_target_options
 
 _MARKS = {"ok": ("✓", "green"), "bad": ("✗", "red"), "absent": ("-", None)}
@@ -44,7 +44,8 @@ def command(out: CommandOutput, target: ServerTarget | None) -> int:
 
 def _write(out: CommandOutput, check: Check) -> None:
     mark, colour = _MARKS[check.state]
-    click.echo(f"{out.styled(mark, fg=colour)} ", nl=False, color=out.colour)
-    out.line(f"{check.what}: {check.text}" if check.text else check.what)
+    about = f"{check.what}: {check.text}" if check.text else check.what
+    text = folded(clean(f"{mark} {about}"), out.columns, 2)
+    click.echo(out.styled(mark, fg=colour) + text.removeprefix(mark), color=out.colour)
     if check.hint:
-        out.line(f"    {check.hint}", dim=True)
+        out.prose(f"    {check.hint}", dim=True)

@@ -99,20 +99,20 @@ def _write(
     info = report["server"]
     out.heading(f"{info.name} {info.version}" if info else "a server without a name")
     protocol = report["protocol"]
+    versions = protocol["versions"] or {}
     rows = [
         ["protocol", f"{protocol['version']} ({protocol['era']})"],
+        ["versions", "\n".join(f"{name}  {answer}" for name, answer in versions.items())],
         ["capabilities", _capabilities(report["capabilities"])],
         ["extensions", ", ".join(report["extensions"])],
         [
             "timings",
-            ", ".join(f"{name} {took:g} ms" for name, took in report["timings_ms"].items()),
+            ", ".join(f"{name} {_shown(took)}" for name, took in report["timings_ms"].items()),
         ],
         ["size", f"about {report['tokens']['all']:,} tokens of a model's context"],
         ["instructions", report["instructions"] or ""],
     ]
     out.table((), [row for row in rows if row[1]], 2)
-    for name, answer in (protocol["versions"] or {}).items():
-        out.table((), [[name, answer]], 4)
     _write_tools(out, lists, report["tokens"]["tools"])
     for kind, rows in _others(lists).items():
         if rows:
@@ -120,6 +120,10 @@ def _write(
             out.heading(f"{kind} ({len(rows)})")
             out.table((), rows, 2)
     _write_problems(out, problems)
+
+
+def _shown(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 100 else f"{milliseconds:.2f} ms"
 
 
 def _capabilities(capabilities: Any) -> str:
@@ -204,4 +208,4 @@ def _write_problems(out: CommandOutput, problems: list[Objection]) -> None:
     out.heading(f"problems ({len(problems)})" if problems else "no problems found")
     for each in problems:
         mark, colour = _MARKS[each.grade]
-        out.line(f"  {mark} {each.about}: {each.text}", fg=colour)
+        out.prose(f"  {mark} {each.about}: {each.text}", 2, fg=colour)

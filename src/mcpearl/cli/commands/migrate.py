@@ -156,7 +156,7 @@ def _conclude(out: CommandOutput, results: list[dict[str, Any]], write: bool) ->
         out.heading(f"by hand ({left})")
     for each in results:
         for item in each["leftovers"]:
-            out.line(f"  {each['path']}:{item['line']}: {item['text']}")
+            out.prose(f"  {each['path']}:{item['line']}: {item['text']}", 2)
     changed = sum(each["changed"] for each in results)
     if changed:
         said = "rewritten" if write else "to rewrite; --write does it"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @make_command()
 @target_options
 @click.argument("uri", shell_complete=completing("resources"))
-@click.option("-o", "--output", type=click.Path(), help="The file to write it to.")
+@click.option("-o", "--output", type=click.Path(), help="The file to write it to, or a directory.")
 async def command(out: CommandOutput, target: ServerTarget, uri: str, output: str | None) -> None:
     """Read a resource.
 
@@ -39,7 +39,7 @@ async def command(out: CommandOutput, target: ServerTarget, uri: str, output: st
     if out.as_json:
         out.document(result)
     elif output is not None and len(result.contents) == 1:
-        _save(out, result, Path(output))
+        _save(out, result, output)
     elif not out.tty and len(result.contents) == 1:
         sys.stdout.flush()
         sys.stdout.buffer.write(_bytes(result))
@@ -69,7 +69,11 @@ def _bytes(result: ReadResourceResult) -> bytes:
     return decoded(contents.blob or "")
 
 
-def _save(out: CommandOutput, result: ReadResourceResult, path: Path) -> None:
+def _save(out: CommandOutput, result: ReadResourceResult, output: str) -> None:
     content = _bytes(result)
-    write_file(path, content)
+    path = Path(output)
+    if path.is_dir():
+        path = Writer(out, output).save(content, result.contents[0].mime_type or "", "resource")
+    else:
+        write_file(path, content)
     out.note(f"{len(content):,} bytes saved as {path}")

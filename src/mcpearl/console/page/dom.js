@@ -94,8 +94,8 @@ export function tabs(place, names, choose) {
   return show;
 }
 
-export const seconds = (s) => s === null || s === undefined ? "" : s < 0.001 ? `${(s * 1e6).toFixed(0)} µs`
-  : s < 1 ? `${(s * 1e3).toFixed(s < 0.1 ? 1 : 0)} ms` : s < 120 ? `${s.toFixed(1)} s` : `${(s / 60).toFixed(0)} min`;
+export const seconds = (s) => s === null || s === undefined ? "" : s < 0.0009995 ? `${(s * 1e6).toFixed(0)} µs`
+  : s < 0.9995 ? `${(s * 1e3).toFixed(s < 0.1 ? 1 : 0)} ms` : s < 120 ? `${s.toFixed(1)} s` : `${(s / 60).toFixed(0)} min`;
 export const bytes = (n) => n === null || n === undefined ? "" : n < 1024 ? `${n} B` : n < 1048576 ? `${(n / 1024).toFixed(1)} KiB`
   : n < 1073741824 ? `${(n / 1048576).toFixed(1)} MiB` : `${(n / 1073741824).toFixed(2)} GiB`;
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString();

@@ -24,6 +24,8 @@ export class LiveView {
     this.calls = [];
     this.paused = false;
     this.opened = new Set();
+    this.drawn = []; // the calls of which the list was drawn; newer ones may have come since
+    this.held = null; // those that stay in it while it is paused, or while one of them is open
     this.charts = {
       rate: new Chart("Calls", ["calls"], rate),
       took: new Chart("Time per call", ["median", "95 %", "99 %"], seconds),
@@ -46,6 +48,7 @@ export class LiveView {
     this.bounds = h("div", { class: "scroll", tabindex: 0 });
     this.rows = h("tbody", {});
     this.missed = h("span", { class: "soft" });
+    this.more = ""; // how many calls of this second are not listed
     this.choice = h("select", { id: "worker", change: () => this.choose(this.choice.value) });
     this.chips = h("div", { class: "row" });
     this.crew = h("div", { class: "row crew", hidden: true, role: "group", "aria-label": "Workers" }, h("label", {}, "Show ", this.choice), this.chips);
@@ -72,6 +75,8 @@ export class LiveView {
     this.operable = operable;
     this.history = [];
     this.calls = [];
+    this.opened.clear();
+    this.hold();
     this.chosen = "";
     this.workers = new Map(workers > 1 ? [...Array(workers).keys()].map((number) => [number, { up: false }]) : [[null, { up: false }]]);
     this.crew.hidden = workers < 2;
@@ -158,7 +163,7 @@ export class LiveView {
     charts.took.add([event.p50, event.p95, event.p99], event.rate ? `95 %: ${seconds(event.p95)}` : "");
     charts.errors.add([event.errors], `${tools + error} failed, ${cancelled} cancelled`);
     charts.flying.add([event.in_flight]);
-    charts.sessions.add([event.sessions, event.connections], `${event.connections} connections`);
+    charts.sessions.add([event.sessions, event.connections], `${event.connections} connection${event.connections === 1 ? "" : "s"}`);
     charts.lag.add([event.lag]);
     charts.memory.add([event.memory, event.held], `${bytes(event.held)} held`);
     charts.cpu.add([event.cpu]);
@@ -257,12 +262,13 @@ export class LiveView {
     this.find = h("input", { type: "search", placeholder: "tool, method, client, trace", "aria-label": "Find calls", input: () => this.showCalls() });
     this.only = h("select", { "aria-label": "Outcome", change: () => this.showCalls() },
       [["", "all"], ["result", "succeeded"], ["failed", "failed"], ["cancelled", "cancelled"]].map(([value, text]) => h("option", { value }, text)));
-    this.pause = h("button", { type: "button", "aria-pressed": "false", click: () => {
-      this.paused = !this.paused;
-      this.pause.setAttribute("aria-pressed", this.paused);
-      this.pause.textContent = this.paused ? "Go on" : "Pause";
+    this.pause = h("button", { type: "button", click: () => {
+      this.paused = !this.held;
+      this.opened.clear();
+      this.hold();
       this.showCalls();
-    } }, "Pause");
+    } });
+    this.hold();
     this.following = h("span", {});
     this.headings = h("thead", {});
     return card("Last calls", [this.following, this.missed, this.find, this.only, this.pause],
@@ -275,6 +281,9 @@ export class LiveView {
 
   follow(by, value) {
     this.followed = by ? { by, value } : null;
+    this.paused = false; // what it does next is what is looked for
+    this.opened.clear();
+    this.hold();
     act({ do: "follow", by: by ?? null, value: value ?? "" }).catch((error) => toast(error.message));
     fill(this.following, by ? h("span", { class: "chip good" }, `following ${by} ${value.slice(0, 12)} `,
       h("button", { type: "button", class: "small quiet", "aria-label": "Follow all calls again", click: () => this.follow(null) }, "✕")) : null);
@@ -287,8 +296,15 @@ export class LiveView {
     known.missed = missed;
     this.calls = rows.map((row) => ({ ...row, worker })).concat(this.calls).sort((one, other) => other.at - one.at).slice(0, KEPT);
     const all = [...this.workers].reduce((total, [number, each]) => total + (this.wants(number) && each.missed || 0), 0);
-    this.missed.textContent = all ? `${all} more in this second` : "";
+    this.more = all ? `${all} more in this second` : "";
     this.redraw("calls");
+  }
+
+  // While a call is open it stays where it is: on a busy server it would be out of sight within a second.
+  hold() {
+    this.held = this.paused || this.opened.size ? this.held ?? this.drawn : null;
+    this.pause.setAttribute("aria-pressed", Boolean(this.held));
+    this.pause.textContent = this.held ? "Go on" : "Pause";
   }
 
   shown(call) {
@@ -301,7 +317,9 @@ export class LiveView {
   }
 
   showCalls() {
-    const rows = this.calls.filter((call) => this.shown(call)).slice(0, 100);
+    this.missed.textContent = this.held ? "paused" : this.more;
+    this.drawn = this.held ?? this.calls;
+    const rows = this.drawn.filter((call) => this.shown(call)).slice(0, 100);
     const names = ["Time", "Call", ...(this.several ? ["Worker"] : []), "Client", "Session", "Trace", "Outcome", "!Took", "!Size"];
     fill(this.headings, h("tr", {}, headings(names)));
     fill(this.rows, rows.length ? rows.map((call) => this.callRow(call, names)) : h("tr", {}, h("td", { colspan: 9, class: "empty" }, "No calls yet.")));
@@ -314,6 +332,7 @@ export class LiveView {
     const open = this.opened.has(id);
     const toggle = () => {
       if (open) this.opened.delete(id); else this.opened.add(id);
+      this.hold();
       this.showCalls();
     };
     const name = [h("span", { class: "soft" }, call.method), " ", h("b", {}, call.name ?? "")];
@@ -336,7 +355,7 @@ const PARTS = {
   tasks: (view, events) => { if (events.length || !view.tasksCard.hidden) view.showTasks(mergeTasks(events)); },
   upstreams: (view, events) => { if (events.length || !view.upstreamsCard.hidden) view.showUpstreams(joinRows(events)); },
   bounds: (view, events) => view.showBounds(mergeBounds(events)),
-  calls: (view) => { if (!view.paused) view.showCalls(); },
+  calls: (view) => { if (!view.held) view.showCalls(); },
 };
 
 function indented(text) {

@@ -58,6 +58,7 @@ on("hello", (event) => {
 });
 
 on("state", (event) => {
+  const other = event.target !== session.target;
   Object.assign(session, event);
   const place = session.places?.[event.target] ?? {};
   const url = place.url ? new URL(place.url, location.href).href : null;
@@ -68,6 +69,7 @@ on("state", (event) => {
   find("phase").title = event.error?.message ?? "";
   if (event.error) toast(event.error.message);
   if (event.phase === "ready") views.try.connected();
+  else if (other || event.phase === "failed") views.try.disconnected(event.error);
 });
 
 on("gone", () => {

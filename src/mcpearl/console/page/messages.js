@@ -9,6 +9,7 @@ export class MessagesView {
   constructor(session) {
     this.session = session;
     this.rows = [];
+    this.asked = new Map(); // the methods of the last requests, by their way and id, for their answers
     this.list = h("ol", { class: "messages", "aria-label": "Messages" });
     this.find = h("input", { type: "search", placeholder: "Find", "aria-label": "Find messages", input: () => this.show() });
     this.text = h("textarea", { rows: 4, spellcheck: "false", "aria-label": "A message to send" });
@@ -32,7 +33,7 @@ export class MessagesView {
   }
 
   add(event) {
-    this.rows.unshift({ ...event, at: new Date() });
+    this.rows.unshift({ ...event, at: new Date(), about: this.about(event) });
     if (this.rows.length > KEPT) this.rows.pop();
     if (!this.element.isConnected) return;
     const wanted = this.find.value.toLowerCase();
@@ -40,6 +41,23 @@ export class MessagesView {
     if (this.rows.length === 1) fill(this.list);
     this.list.prepend(row(this.rows[0]));
     if (this.list.childElementCount > KEPT) this.list.lastElementChild.remove();
+  }
+
+  // What a message is, in a few words: its method, or of an answer that of its request.
+  about({ way, text }) {
+    let message;
+    try { message = JSON.parse(text); } catch { return ""; } // cut, or not JSON
+    const { id, method, error, params } = message ?? {};
+    if (method === undefined && id === undefined) return "";
+    const asking = `${method === undefined ? (way === "sent" ? "received" : "sent") : way} ${JSON.stringify(id)}`;
+    if (method === undefined) return `${error ? "error" : "result"} of ${this.asked.get(asking) ?? "a request"}`;
+    const said = typeof params?.name === "string" ? `${method} ${params.name}` : String(method);
+    if (id !== undefined) {
+      this.asked.delete(asking);
+      this.asked.set(asking, said);
+      if (this.asked.size > KEPT) this.asked.delete(this.asked.keys().next().value);
+    }
+    return said;
   }
 
   show() {
@@ -58,6 +76,7 @@ function row(event) {
       details.append(json(whole));
     }
   } }, h("summary", {}, h("span", { class: `way ${event.way}`, "aria-label": event.way }, sent ? "→" : "←"),
-    h("span", { class: "soft" }, event.at.toLocaleTimeString()), h("span", { class: "soft" }, bytes(event.size)), h("span", { class: "mono text" }, event.text.slice(0, 400))));
+    h("span", { class: "soft" }, event.at.toLocaleTimeString()), h("span", { class: "soft" }, bytes(event.size)),
+  event.about ? h("b", {}, event.about) : null, h("span", { class: "mono text" }, event.text.slice(0, 400))));
   return h("li", {}, details);
 }

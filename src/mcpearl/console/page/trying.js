@@ -41,6 +41,15 @@ export class TryView {
     this.show(this.kind);
   }
 
+  // What was shown is of another server, or of a connection that is no more.
+  disconnected(error) {
+    this.offered = {};
+    this.subscribed.clear();
+    fill(this.names, h("li", { class: "empty" }, "Not connected."));
+    fill(this.detail, card(error ? `${this.session.target} cannot be reached` : `Connecting to ${this.session.target}…`, null,
+      h("p", {}, h("code", {}, this.session.place.shown)), error ? h("p", { class: "bad", role: "alert" }, error.message) : null));
+  }
+
   introduction() {
     const { server, protocol, era, capabilities, instructions } = this.session;
     return card(server?.title ?? server?.name ?? "The server", h("span", { class: "chip" }, `${protocol}, ${era} era`),

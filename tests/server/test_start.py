@@ -76,6 +76,7 @@ NOT_NEEDED = (
     "mcpearl.types.content",
     "mcpearl.types.discover",
     "mcpearl.types.elicitation",
+    "mcpearl.types.envelopes",
     "mcpearl.types.input_required",
     "mcpearl.types.logging",
     "mcpearl.types.progress",

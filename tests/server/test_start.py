@@ -28,7 +28,7 @@ INITIALIZE = (
 )
 
 # Modules of the package that a start may load. Lower it when one less is loaded.
-MOST = 119
+MOST = 103
 
 NOT_NEEDED = (
     "mcpearl.auth",
@@ -47,19 +47,19 @@ NOT_NEEDED = (
     "mcpearl.runtime.observers",
     "mcpearl.runtime.rate",
     "mcpearl.runtime.timers",
-    "mcpearl.schema.records",
-    "mcpearl.schema.twins",
-    "mcpearl.schema.whole_numbers",
-    "mcpearl.schema.wording",
+    "mcpearl.schema",
     "mcpearl.server.composition",
     "mcpearl.server.failures",
     "mcpearl.server.listen_streams",
     "mcpearl.server.registry.dependencies",
+    "mcpearl.server.registry.encoded",
     "mcpearl.server.registry.forms",
+    "mcpearl.server.registry.functions",
     "mcpearl.server.registry.prompts",
     "mcpearl.server.registry.resources",
     "mcpearl.server.registry.results",
     "mcpearl.server.registry.returns",
+    "mcpearl.server.registry.tools",
     "mcpearl.server.serving.dump",
     "mcpearl.server.serving.wires",
     "mcpearl.server.session",
@@ -76,6 +76,7 @@ NOT_NEEDED = (
     "mcpearl.types.content",
     "mcpearl.types.discover",
     "mcpearl.types.elicitation",
+    "mcpearl.types.envelopes",
     "mcpearl.types.input_required",
     "mcpearl.types.logging",
     "mcpearl.types.progress",
@@ -86,6 +87,7 @@ NOT_NEEDED = (
     "mcpearl.types.subscriptions",
     "mcpearl.types.tasks",
     "mcpearl.types.tool_calls",
+    "mcpearl.types.tools",
     "bisect",
     "copy",
     "dataclasses",

@@ -24,7 +24,6 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, nothing, run_through, spawn
-from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.peer import Peer
@@ -313,6 +312,8 @@ class Calls:
         return size
 
     def _no_form(self, call: Call, error: Exception) -> bytes | None:
+        from mcpearl.schema.errors import OutputError  # a start on stdio does without it
+
         no_form = OutputError(f"The result has no JSON form: {error}")
         answer = _answer_to(call, no_form, mask=False)
         if isinstance(answer, McpError):

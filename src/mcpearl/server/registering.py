@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.dispatch import Dispatcher
 from mcpearl.server.handler import Handler
+from mcpearl.server.registry.late_tools import LateTool, can_be_late
 from mcpearl.server.registry.options import (
     PromptOptions,
     ResourceOptions,
@@ -14,12 +15,12 @@ from mcpearl.server.registry.options import (
 )
 from mcpearl.server.registry.registration import check_options
 from mcpearl.server.registry.registry import Registry
-from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.types.base import Annotations, CacheScope, Icon
 
 if TYPE_CHECKING:
     from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.server.isolation.isolation import Isolation
+    from mcpearl.server.registry.tools import ToolEntry
     from mcpearl.server.tasks.options import TaskOption
 else:
     Isolate = Isolation = TaskOption = Any
@@ -96,13 +97,23 @@ class Registering:
         options.setdefault("timeout", self._tool_timeout)
         if options.get("input_schema") is None:
             options.setdefault("lenient", self._lenient)
+        registry = self._own_registry("add_tool")
+        isolate = options.pop("isolate", self._isolate)
+        if registry.waits_for_use and not isolate and can_be_late(function, options):
+            registry.add_tool(LateTool(function, self._pool, options))
+            return
+        registry.add_tool(self._compiled_tool(function, options, isolate))
+
+    def _compiled_tool(
+        self, function: Callable[..., Any], options: ToolOptions, isolate: "bool | Isolate"
+    ) -> "ToolEntry":
+        from mcpearl.server.registry.tools import ToolEntry
+
         kind: Callable[..., ToolEntry] = ToolEntry
         if options.keys() & {"rate", "concurrency", "queue"}:
             from mcpearl.server.registry.limited import LimitedTool
 
             kind = LimitedTool
-        registry = self._own_registry("add_tool")
-        isolate = options.pop("isolate", self._isolate)
         if isolate:
             from mcpearl.server.isolation.tool import isolated
 
@@ -110,7 +121,7 @@ class Registering:
         entry = kind(function, self._pool, **options)
         if entry.tasks is not None:
             self._have_tasks()
-        registry.add_tool(entry)
+        return entry
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.

@@ -35,12 +35,15 @@ _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do 
 AFTER_START = (
     "runtime.names",
     "runtime.timers",
+    "schema.output",
+    "schema.signature",
     "schema.whole_numbers",
     "schema.wording",
     "server.failures",
     "server.listen_streams",
     "server.registry.forms",
     "server.registry.results",
+    "server.registry.tools",
     "server.session",
     "transports.null",
 )
@@ -144,7 +147,7 @@ class Running(Composing):
         await self._start_extensions()
         await self.parts.start_background()
         stack.push_async_callback(self.parts.stop_background)
-        stack.callback(asyncio.get_running_loop().call_later(_SETTLING, _load_rest).cancel)
+        stack.callback(asyncio.get_running_loop().call_later(_SETTLING, self._load_rest).cancel)
         return self.lifespan_value
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
@@ -170,20 +173,21 @@ class Running(Composing):
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value
 
+    def _load_rest(self) -> None:
+        """Load what calls and sessions need but a start does not, and compile tools.
+
+        The first use of it may be a failure, and a server without a free file descriptor can load
+        nothing.
+        """
+        try:
+            for module in AFTER_START:
+                import_module(f"mcpearl.{module}")
+            self._registry.compile_tools()
+        except (ImportError, OSError):
+            logger.warning("cannot load modules that calls will need", exc_info=True)
+
     async def _leaving(self) -> None:
         await self.core.attendants.settle(UNWINDING)
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
-
-
-def _load_rest() -> None:
-    """Load what calls and sessions need but a start does not.
-
-    The first use of it may be a failure, and a server without a free file descriptor can load nothing.
-    """
-    try:
-        for module in AFTER_START:
-            import_module(f"mcpearl.{module}")
-    except (ImportError, OSError):
-        logger.warning("cannot load modules that calls will need", exc_info=True)

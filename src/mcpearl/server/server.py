@@ -364,7 +364,7 @@ class Server(Operating, Running):
 
     def _meters(self) -> "dict[str, Meter]":
         """Return the meters that count calls against rates, by what they limit."""
-        meters = {tool.definition.name: tool.meter for tool in self._registry.tools.values()}
+        meters = {tool.name: tool.meter for tool in self._registry.tools.values()}
         if self._throttle is not None:
             meters[""] = self._throttle.meter
             meters["*lists"] = self._throttle.list_meter  # no tool has such a name

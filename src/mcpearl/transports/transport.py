@@ -12,12 +12,12 @@ from msgspec import Struct
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.framing import Frame
 from mcpearl.types.base import RequestId
-from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.net.http_server.request import RequestInfo
+    from mcpearl.types.tools import Tool
 else:
-    RequestInfo = Any  # a server on standard streams does not load HTTP
+    RequestInfo = Tool = Any  # a server on standard streams loads neither HTTP nor tools
 
 
 class Outgoing(Struct, frozen=True, gc=False):

@@ -105,6 +105,12 @@ if TYPE_CHECKING:
         primitive_schema,
         schema_defaults,
     )
+    from mcpearl.types.envelopes import (
+        JSONRPCErrorResponse,
+        JSONRPCNotification,
+        JSONRPCRequest,
+        JSONRPCResultResponse,
+    )
     from mcpearl.types.initialize import (
         InitializeRequestParams,
         InitializeResult,
@@ -130,10 +136,6 @@ if TYPE_CHECKING:
         UNSUPPORTED_PROTOCOL_VERSION,
         URL_ELICITATION_REQUIRED,
         ErrorObject,
-        JSONRPCErrorResponse,
-        JSONRPCNotification,
-        JSONRPCRequest,
-        JSONRPCResultResponse,
         MissingRequiredClientCapabilityData,
         UnsupportedProtocolVersionData,
     )
@@ -260,16 +262,18 @@ _MODULES = {
         "read_float",
         "to_builtins",
     ),
+    "envelopes": (
+        "JSONRPCErrorResponse",
+        "JSONRPCNotification",
+        "JSONRPCRequest",
+        "JSONRPCResultResponse",
+    ),
     "jsonrpc": (
         "ErrorObject",
         "HEADER_MISMATCH",
         "INTERNAL_ERROR",
         "INVALID_PARAMS",
         "INVALID_REQUEST",
-        "JSONRPCErrorResponse",
-        "JSONRPCNotification",
-        "JSONRPCRequest",
-        "JSONRPCResultResponse",
         "JSONRPC_VERSION",
         "METHOD_NOT_FOUND",
         "MISSING_REQUIRED_CLIENT_CAPABILITY",

@@ -1,14 +1,10 @@
-"""JSON-RPC 2.0: message envelopes, the error object, and MCP's error codes with their data.
+"""JSON-RPC 2.0: the error object, and MCP's error codes with their data."""
 
-The envelopes leave `params` and `result` undecoded. There is one per message kind; the protocol
-layer has its own envelope for reading a message of unknown kind.
-"""
-
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from mcpearl.types.base import RequestId, Wire
+from mcpearl.types.base import Wire
 from mcpearl.types.capabilities import ClientCapabilities
 
 JSONRPC_VERSION: Final = "2.0"
@@ -63,36 +59,3 @@ class MissingRequiredClientCapabilityData(Wire, kw_only=True):
     """Data of MISSING_REQUIRED_CLIENT_CAPABILITY: the capabilities the client has to declare."""
 
     required_capabilities: ClientCapabilities
-
-
-class JSONRPCRequest(Wire, kw_only=True):
-    """A request, answered under the same id."""
-
-    jsonrpc: Literal["2.0"]
-    id: RequestId
-    method: str
-    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class JSONRPCNotification(Wire, kw_only=True):
-    """A message without an answer."""
-
-    jsonrpc: Literal["2.0"]
-    method: str
-    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class JSONRPCResultResponse(Wire, kw_only=True):
-    """The answer to a request that succeeded."""
-
-    jsonrpc: Literal["2.0"]
-    id: RequestId
-    result: msgspec.Raw
-
-
-class JSONRPCErrorResponse(Wire, kw_only=True):
-    """The answer to a request that failed; without an id if it could not be read."""
-
-    jsonrpc: Literal["2.0"]
-    error: ErrorObject
-    id: RequestId | None = None

@@ -20,7 +20,7 @@ from mcpearl.server.composition.mount import Exposed, Mount
 from mcpearl.server.composition.part import Catalog
 from mcpearl.server.context import Context, peer_of
 from mcpearl.server.dispatch import Answering, Dispatcher
-from mcpearl.server.registry.tools import unknown_tool
+from mcpearl.server.registry.registry import unknown_tool
 from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import RequestParams, Result, decode
 from mcpearl.types.capabilities import ServerCapabilities

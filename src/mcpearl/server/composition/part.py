@@ -270,7 +270,7 @@ class ServerPart:
         if not isinstance(dispatcher, HandlerDispatcher) or self.dispatch != dispatcher.dispatch:
             return None
         registry = dispatcher.handler
-        entry = registry.tools.get(name) if isinstance(registry, Registry) else None
+        entry = registry.compiled_tool(name) if isinstance(registry, Registry) else None
         return None if entry is None or entry.scopes else entry.call
 
     def at_once(self, name: str) -> bool:

@@ -10,7 +10,6 @@ import sys
 from collections import abc
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
-from dis import opmap
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
@@ -19,6 +18,7 @@ from mcpearl.schema.errors import SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context, share_of
+from mcpearl.server.registry.late_tools import never_waits
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 PLAIN = frozenset({int, str, float, bool, dict, list, tuple, bytes, type(None)})
 """Types whose values are neither results nor awaitable: `isinstance` would take longer to find out."""
-_WAITING = frozenset({opmap["GET_AWAITABLE"], opmap["GET_AITER"]})  # in all that can wait
-_OF_TASKS = frozenset({"asyncio", "anyio", "current_task", "get_current_task"})
 _STREAMS = (
     *(abc.AsyncGenerator, abc.AsyncIterator, abc.AsyncIterable),
     *(abc.Generator, abc.Iterator, abc.Iterable),
@@ -138,7 +136,7 @@ class HandlerFunction:
             )
             self._bare, self.run = self.run, self._run_filled
         #: Whether the function is known to return without waiting, and to ask for no task.
-        self.at_once = self._dependencies is None and _never_waits(target)
+        self.at_once = self._dependencies is None and never_waits(target)
 
     @property
     def has_dependencies(self) -> bool:
@@ -208,14 +206,6 @@ class HandlerFunction:
             parts.append(part)
             await ctx.progress(len(parts), message=_shown(part))
         return "".join(parts) if self._joins and _is_text(parts) else parts
-
-
-def _never_waits(function: Any) -> bool:
-    """Whether this is an `async def` without any `await`, which does not deal with tasks either."""
-    code = getattr(function, "__code__", None)
-    if code is None or not code.co_flags & inspect.CO_COROUTINE:
-        return False
-    return _WAITING.isdisjoint(code.co_code[::2]) and _OF_TASKS.isdisjoint(code.co_names)
 
 
 def _underlying(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from mcpearl.types.base import Annotations, CacheScope, Icon
-from mcpearl.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
     from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.server.tasks.options import TaskOption
+    from mcpearl.types.tools import ToolAnnotations
 else:
-    Isolate = RateLimit = TaskOption = Any
+    Isolate = RateLimit = TaskOption = ToolAnnotations = Any
 
 
 class PromptOptions(TypedDict, total=False):

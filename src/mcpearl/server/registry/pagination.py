@@ -49,6 +49,12 @@ class Registered(Generic[T]):
                 self._numbers[key], self._next = self._next, self._next + 1
             self._entries[key] = entry
 
+    def replace(self, key: str, entry: T, by: T) -> None:
+        """Replace an entry in place, if it is still the one with this key."""
+        with self._adding:
+            if self._entries.get(key) is entry:
+                self._entries[key] = by
+
     def remove(self, key: str) -> bool:
         """Remove an entry. Return False if there was none."""
         with self._adding:

@@ -11,9 +11,9 @@ from mcpearl.protocol.errors import InsufficientScope, McpError, ResourceNotFoun
 from mcpearl.protocol.events import Caller, Encoded, Notice
 from mcpearl.server.context import Context, client_name
 from mcpearl.server.handler import Handler
+from mcpearl.server.registry.late_tools import LateTool
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.pagination import Registered
-from mcpearl.server.registry.tools import unknown_tool
 from mcpearl.types.base import PaginatedResult, Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.transports.mirrored_headers import Path
 
-    EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
+    EntryT = TypeVar("EntryT", ToolEntry | LateTool, ResourceEntry, TemplateEntry, PromptEntry)
 
 logger = logging.getLogger("mcpearl.server")
 OnDuplicate = Literal["warn", "error", "replace", "ignore"]
@@ -56,7 +56,7 @@ class Registry(Handler):
         self._list_ttl_ms = list_ttl_ms
         self._on_duplicate = on_duplicate
         self._changed = changed  # called with the kind of list that changed
-        self.tools: Registered[ToolEntry] = Registered("tools", scope, page_size)
+        self.tools: Registered[ToolEntry | LateTool] = Registered("tools", scope, page_size)
         # By URI in its normal form: equivalent spellings are one resource.
         self.resources: Registered[ResourceEntry] = Registered("resources", scope, page_size)
         self.templates: Registered[TemplateEntry] = Registered(
@@ -65,6 +65,7 @@ class Registry(Handler):
         self.prompts: Registered[PromptEntry] = Registered("prompts", scope, page_size)
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
+        self.waits_for_use = True  # whether tools may be compiled when they are first needed
         self.scoped = False  # whether any entry has ever needed scopes
         self.tasked = False  # the server gets its extension with the first tool that can be a task
         self.tasks: dict[str, Tasks] = {}  # how tools run as tasks, of those that can
@@ -74,9 +75,9 @@ class Registry(Handler):
 
     # Changes
 
-    def add_tool(self, entry: ToolEntry) -> None:
+    def add_tool(self, entry: ToolEntry | LateTool) -> None:
         """Add a tool."""
-        name = entry.definition.name
+        name = entry.name
         if not self._may_add("tool", name, name in self.tools):
             return
         self.tools.add(name, entry)
@@ -89,6 +90,18 @@ class Registry(Handler):
             self.tasks[name] = entry.tasks
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
+
+    def compile_tools(self) -> None:
+        """Compile the tools that are not yet; from now on they are compiled when they are added."""
+        self.waits_for_use = False
+        for entry in self.tools.values():
+            if isinstance(entry, LateTool):
+                self.tools.replace(entry.name, entry, entry.compiled())
+
+    def compiled_tool(self, name: str) -> ToolEntry | None:
+        """Return a tool with its schemas; None when there is none of that name."""
+        entry = self.tools.get(name)
+        return entry.compiled() if isinstance(entry, LateTool) else entry
 
     def add_resource(self, entry: ResourceEntry) -> None:
         """Add a resource."""
@@ -190,6 +203,8 @@ class Registry(Handler):
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> types.ListToolsResult:
         """Return a page of the tools."""
+        if self.waits_for_use:
+            self.compile_tools()
         entries, following = self._page(self.tools, cursor, ctx)
         tools = [entry.definition for entry in entries]
         return self._cached(types.ListToolsResult(tools=tools, next_cursor=following))
@@ -309,7 +324,7 @@ class Registry(Handler):
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
         """Return the scopes needed for what a request names; empty if it does not exist."""
-        entry: ToolEntry | PromptEntry | ResourceEntry | TemplateEntry | None = None
+        entry: ToolEntry | LateTool | PromptEntry | ResourceEntry | TemplateEntry | None = None
         match method:
             case "tools/call":
                 entry = self.tools.get(name)
@@ -361,3 +376,9 @@ def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None
 def _unknown_prompt(name: str) -> McpError:
     shown = name if len(name) <= 128 else name[:128] + "…"
     return McpError(INVALID_PARAMS, f"Unknown prompt: {shown}", {"name": shown})
+
+
+def unknown_tool(name: str) -> McpError:
+    """Return the error for an unknown tool."""
+    shown = name if len(name) <= 128 else name[:128] + "…"
+    return McpError(INVALID_PARAMS, f"Unknown tool: {shown}", {"name": shown})

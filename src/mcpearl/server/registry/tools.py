@@ -23,7 +23,7 @@ from mcpearl.server.registry.registration import (
     record_of,
 )
 from mcpearl.types.base import Icon, Result
-from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
+from mcpearl.types.jsonrpc import PARSE_ERROR
 from mcpearl.types.tools import Tool, ToolAnnotations, ToolExecution
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ToolEntry:
         "at_once",
         "definition",
         "mirrored",
+        "name",
         "scopes",
         "tasks",
         "timeout",
@@ -86,6 +87,7 @@ class ToolEntry:
                 "clients may refuse the tool name %r; use 1 to 128 letters, digits, `_`, `-`, `.`",
                 name,
             )
+        self.name = name
         self._function = HandlerFunction(function, signature, pool)
         self._decode: Callable[[bytes | Raw | None], Any] = (
             signature.decode_lenient if lenient else signature.decode
@@ -165,7 +167,7 @@ class ToolEntry:
         if self._plain is not None and ctx.takes_encoded():
             return encoded_tool_result(value, self._plain)
         to_result = self._to_result or self._find_to_result()
-        return to_result(value, self._output, self.definition.name)
+        return to_result(value, self._output, self.name)
 
     def _find_to_result(self) -> "Callable[[Any, Output | None, str], CallToolResult]":
         from mcpearl.server.registry.results import open_result, tool_result
@@ -181,15 +183,14 @@ class ToolEntry:
         except TimeoutError:
             if not limit.expired():
                 raise  # the tool raised it itself
-            name = self.definition.name
-            raise ToolError(f"Tool `{name}` did not finish within {timeout:g} s") from None
+            raise ToolError(f"Tool `{self.name}` did not finish within {timeout:g} s") from None
 
     def _structured(self, value: Any) -> Result:
         """Check a value against the handwritten output schema and return it as data and text."""
         assert self._given_output is not None
         to_result = self._to_result or self._find_to_result()
-        result = to_result(value, None, self.definition.name)
-        result.structured_content = Raw(to_json(value, self.definition.name))
+        result = to_result(value, None, self.name)
+        result.structured_content = Raw(to_json(value, self.name))
         return self._checked(result)
 
     def _checked(self, result: Result) -> Result:
@@ -197,7 +198,7 @@ class ToolEntry:
         from mcpearl.server.registry.returns import ToolResult
         from mcpearl.types.tool_calls import CallToolResult
 
-        name = self.definition.name
+        name = self.name
         if isinstance(result, ToolResult):
             result = whole_result(result, name)
         if not isinstance(result, CallToolResult) or result.is_error:
@@ -274,9 +275,3 @@ def _mirrored(tool: Tool) -> "dict[Path, str]":
     except ValueError as error:
         logger.warning("tool %r: no headers are mirrored: %s", tool.name, error)
         return {}
-
-
-def unknown_tool(name: str) -> McpError:
-    """Return the error for an unknown tool."""
-    shown = name if len(name) <= 128 else name[:128] + "…"
-    return McpError(INVALID_PARAMS, f"Unknown tool: {shown}", {"name": shown})

@@ -130,7 +130,7 @@ class OpenTelemetry(SamplingObserver):
         """Begin a span, in the trace that the request names, or the one that is active at a client."""
         began = clock.monotonic()
         if not self._telemetry.traces:
-            return Unsampled(began)
+            return Untraceable(began)  # nothing is said of a trace that it may belong to
         parent = self._parent_of(call)
         if parent is None and not self._coin.flip():
             return self._coin.unsampled(began)
@@ -403,9 +403,9 @@ class OpenTelemetry(SamplingObserver):
 
     def question_began(self, question: Any) -> "QuestionSpan | None":
         """Begin a span: a server sends a request, and its client serves it."""
-        if not self._telemetry.traces:
-            return None
         began = clock.monotonic()
+        if not self._telemetry.traces:
+            return QuestionSpan(trace.INVALID_SPAN, Context(), began, None)
         attributes: Attributes = {"mcp.method.name": question.method, **self._server}
         self._describe_wire(attributes, question.version, question.medium)
         kind, parent = SpanKind.CLIENT, otel_context.get_current()

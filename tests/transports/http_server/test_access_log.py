@@ -12,6 +12,7 @@ import pytest
 from mcpearl import Client
 from mcpearl.auth import StaticTokens
 from mcpearl.runtime.line_file import LineFile
+from mcpearl.transports.http_server.access_log import FiledAccess
 from tests.transports.raw_http import Raw, message
 from tests.transports.suite_server import make_app
 from tests.waiting import eventually
@@ -80,6 +81,52 @@ async def test_a_file_under_asgi_too(tmp_path: Path):
         await endpoint(scope, receive, send)
     head, body = sent
     assert f"- GET /nothing {head['status']} {len(body['body'])} bytes" in log.read_text()
+
+
+async def test_an_application_that_is_mounted_twice_has_both_paths(tmp_path: Path):
+    """The heads of its requests are the same: where it is mounted is no part of them."""
+    log = tmp_path / "access.log"
+    endpoint = make_app().asgi(access_log=str(log))
+    scope = {"type": "http", "method": "GET", "headers": [(b"host", b"x")]}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(event: dict[str, Any]) -> None: ...
+
+    async with endpoint.running():
+        for root in ("/one", "/two", ""):
+            here = {"path": f"{root}/nothing", "root_path": root}
+            await endpoint(scope | here, receive, send)
+    paths = [line.split()[3] for line in log.read_text().splitlines()]
+    assert paths == ["/one/nothing", "/two/nothing", "/nothing"]
+
+
+async def test_only_heads_that_come_again_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Heads that a client makes up, which may be large, are not kept for the log."""
+    made: list[FiledAccess] = []
+
+    class Watched(FiledAccess):
+        def __init__(self, *details: Any) -> None:
+            super().__init__(*details)
+            made.append(self)
+
+    monkeypatch.setattr("mcpearl.transports.http_server.access_log.FiledAccess", Watched)
+    log = tmp_path / "access.log"
+    async with make_app().serving("http", port=0, access_log=log) as url:
+        raw = Raw(port_of(url))
+        for number in range(3):
+            large = {"X-Large": f"{number}" * 5_000}
+            assert (await raw.post(message("ping"), large, path="/nothing")).status == 404
+        (access,) = made
+        assert not access._heads
+        async with Client(url) as client:
+            await client.call_tool("add", {"a": 41, "b": 1})
+            await client.call_tool("add", {"a": 41, "b": 1})
+        assert ("POST /mcp", " tools/call add") in access._heads.values()
+    assert log.read_text().count("POST /nothing 404") == 3
 
 
 async def test_a_disk_that_cannot_be_written_costs_no_request(

@@ -124,11 +124,14 @@ class FiledAccess(AccessLog):
         )
 
     def _said(self, request: Any) -> tuple[str, str]:
-        """Return what a head says, and remember it."""
-        if len(self._heads) >= _MAX_HEADS:
-            self._heads.clear()
+        """Return what a head says; remember it if its connection does, which is small and has no root."""
+        head = request.head
         path = f"{request.method} {_path(request.root + request.path)}"
-        said = self._heads[request.head] = (path, _what(request.headers))
+        said = (path, _what(request.headers))
+        if head.raw:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            self._heads[head] = said
         return said
 
     def _answer(self, status: int, size: int) -> str:

@@ -193,6 +193,37 @@ async def test_what_is_refused_is_logged_with_the_reason(caplog: pytest.LogCaptu
     assert sum("/flood" in line for line in others) < 30
 
 
+UNREAD = {
+    b"GARBAGE\r\n\r\n": "with 400: This is not HTTP.",
+    b"GET / HTTP/1.1\r\n\r\n": "with 400: The Host header is missing.",
+    b"GET / HTTP/1.1\r\n"
+    + b"x: %b\r\n" % (b"a" * 9_000) * 2
+    + b"\r\n": "with 431: A header is repeated",
+    b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n": "with 501: ",
+}
+
+
+async def test_what_is_refused_before_it_is_a_request_is_logged_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mcpearl")
+    app = make_app()
+    async with app.serving("http", port=0) as url:
+        before = app.core.counters()
+        for data in UNREAD:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+            writer.write(data)
+            assert (await reader.read()).startswith(b"HTTP/1.1 ")
+            writer.close()
+        after = app.core.counters()
+    lines = [record.message for record in caplog.records if record.name == "mcpearl.http"]
+    for said in UNREAD.values():
+        assert sum(f"refused what 127.0.0.1 sent {said}" in line for line in lines) == 1
+    for status, count in ((400, 2), (431, 1), (501, 1)):
+        name = f"refused_{status}"
+        assert after[name] - before[name] == count
+
+
 async def test_no_log_has_a_token_or_an_argument(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     app = make_app()

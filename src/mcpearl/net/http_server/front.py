@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mcpearl.net.http_server.batching import CongestedBatch, IterationBatch
 from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.http1_request import Http1Request
-from mcpearl.net.http_server.request import Head, Serving
+from mcpearl.net.http_server.request import Head, PeerInfo, Serving
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
 from mcpearl.net.ports import host_of
 from mcpearl.runtime.budget import CONNECTION, Budget
@@ -42,6 +42,8 @@ class HttpFront:
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
         request_type: The class of requests.
+        refused: Called when something is refused before there is a request to serve: with how the client
+            reached the server, the status, and the reason.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class HttpFront:
         congestion: "Congestion | None" = None,
         turn_away: Callable[[Http1Request], bool] | None = None,
         request_type: type[Http1Request] = Http1Request,
+        refused: Callable[[PeerInfo, int, str], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -68,6 +71,7 @@ class HttpFront:
         self._budget = budget or Budget()
         self._reached = reached
         self.request_type = request_type
+        self.refused = refused
         self._received_before = 0  # bytes that were read from connections that have ended
         self.sent_alone = 0
         """Bytes that were written apart from other responses."""

@@ -282,6 +282,8 @@ class HttpServerConnection(RequestReader):
         if self._deaf or self.transport.is_closing():
             return
         self._deaf = True
+        if self.front.refused is not None:
+            self.front.refused(self.peer, status, reason)
         text = reason.encode()
         self._farewell = (
             b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n%b"

@@ -244,6 +244,7 @@ class HttpListener:
             congestion=self._server.turns.congestion,
             turn_away=self._turn_away() if is_public else None,
             request_type=request_type,
+            refused=self._endpoint.refusals.note_unread if is_public else None,
         )
         if measuring is not None:
             measuring.metrics.add_bytes("http", lambda: (front.received, front.sent))

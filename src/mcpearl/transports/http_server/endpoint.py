@@ -98,7 +98,8 @@ class Endpoint:
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
         self._uncount: Callable[[], None] | None = None  # removes the endpoint's counters
-        self._refusals = RefusedRequests()
+        self.refusals = RefusedRequests()
+        """Counts and logs what is refused."""
         self._websockets = websockets
         self._asgi_request = NotedAsgiRequest if settings.access_log else AsgiRequest
         self._asgi_heads = AsgiHeads()
@@ -216,7 +217,7 @@ class Endpoint:
     async def _refuse(self, request: Request, refused: Refused) -> None:
         if refused.bound is not None:
             self.host.bounded(refused.bound, str(refused))
-        self._refusals.note(request, refused)
+        self.refusals.note(request, refused)
         body = codec.encode_error(None, refused.error)
         await request.respond(refused.status, body, refused.headers)
 
@@ -417,7 +418,7 @@ class Endpoint:
                     await self.close()
 
     def _counters(self) -> dict[str, int]:
-        return {**self._admission.counters(), **self._refusals.counters()}
+        return {**self._admission.counters(), **self.refusals.counters()}
 
     def end_streams(self) -> None:
         """End, in an orderly way, the streams that would stay open forever; calls continue."""

@@ -2,7 +2,7 @@
 
 import logging
 
-from mcpearl.net.http_server.request import RequestInfo
+from mcpearl.net.http_server.request import PeerInfo, RequestInfo
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.transports.http_server.gate import Refused
 
@@ -10,7 +10,7 @@ logger = logging.getLogger("mcpearl.http")
 
 _LONGEST = 128  # characters of a path that are logged
 _FOR_OPERATORS = (403, 421, 503)  # an operator may have to change a setting
-_USUAL = (400, 401, 403, 404, 405, 406, 408, 413, 415, 421, 503, 504)  # counted from 0
+_USUAL = (400, 401, 403, 404, 405, 406, 408, 413, 415, 421, 431, 501, 503, 504)  # counted from 0
 _BY_GATE = 401  # logged where the token is checked
 
 
@@ -34,13 +34,23 @@ class RefusedRequests:
         self._counts[refused.status] = self._counts.get(refused.status, 0) + 1
         if refused.status == _BY_GATE:
             return
-        log = self._warnings if refused.status in _FOR_OPERATORS else self._others
-        client = request.peer.address
-        log.note(
+        self._log_of(refused.status).note(
             "refused %s %a of %s with %d: %s",
             request.method,
             (request.root + request.path)[:_LONGEST],
-            "a client" if client is None else client[0],
+            _client(request.peer),
             refused.status,
             refused,
         )
+
+    def note_unread(self, peer: PeerInfo, status: int, reason: str) -> None:
+        """Count that something was refused which is not a request, or was not read to its end; log it."""
+        self._counts[status] = self._counts.get(status, 0) + 1
+        self._log_of(status).note("refused what %s sent with %d: %s", _client(peer), status, reason)
+
+    def _log_of(self, status: int) -> LimitedLog:
+        return self._warnings if status in _FOR_OPERATORS else self._others
+
+
+def _client(peer: PeerInfo) -> str:
+    return "a client" if peer.address is None else peer.address[0]

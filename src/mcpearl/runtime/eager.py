@@ -70,7 +70,10 @@ async def nothing() -> None:
 
 
 def run_through(
-    loop: asyncio.AbstractEventLoop, work: Work, stand_in: "asyncio.Task[None]"
+    loop: asyncio.AbstractEventLoop,
+    work: Work,
+    stand_in: "asyncio.Task[None]",
+    context: Context | None = None,
 ) -> asyncio.Task[None] | None:
     """Run work that is expected to end without waiting, in a context of its own but without a task.
 
@@ -80,11 +83,13 @@ def run_through(
         loop: The running loop.
         work: What is run.
         stand_in: A task that has ended: the current one, for code that asks.
+        context: The context to run in; by default a copy of the current one.
 
     Returns:
         The task that continues the work; None if it has ended.
     """
-    context = copy_context()
+    if context is None:
+        context = copy_context()
     current = current_task(loop)
     if current is not None:
         _leave_task(loop, current)

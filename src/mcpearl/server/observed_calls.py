@@ -168,7 +168,7 @@ class SampledCalls(TimedCalls):
     def start_at_once(self, call: Call) -> None:
         """Start a call of a tool that is known not to wait, in a marked context if it is not followed."""
         stretch, meta = self._stretch, call.params.meta
-        if meta is not None and _has_trace(meta):
+        if meta is not None and ("traceparent" in meta or "baggage" in meta):  # as `_has_trace`
             self.start(call)
             return
         if not stretch.left:
@@ -177,12 +177,10 @@ class SampledCalls(TimedCalls):
             return
         stretch.left -= 1
         call.noted = clock.monotonic()
-        passed = self._pass_by()
+        context = copy_context()
+        context.run(self._pass_by)
         stand_in = self._stand_in or self._make_stand_in()
-        try:
-            work = run_through(self._loop, self.run(call), stand_in)
-        finally:
-            self._resume(passed)
+        work = run_through(self._loop, self.run(call), stand_in, context)
         if work is not None:
             call.work = work
 

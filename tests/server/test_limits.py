@@ -306,7 +306,7 @@ async def test_a_client_that_fills_the_queue_of_a_tool_leaves_a_share_to_others(
 
 
 async def test_calls_are_shed_while_the_loop_is_behind() -> None:
-    app = server(shedding=Shedding(lag=0.05, retry_after=2.5))
+    app = server(shedding=Shedding(lag=0.3, retry_after=2.5))
     outcomes: list[str] = []
 
     @app.tool
@@ -317,7 +317,7 @@ async def test_calls_are_shed_while_the_loop_is_behind() -> None:
     async with Client(app) as client:
         await client.list_tools()
         # Both are read in the same turn of the loop, which the first one holds up.
-        first = asyncio.ensure_future(client.call_tool("block", {"seconds": 0.3}))
+        first = asyncio.ensure_future(client.call_tool("block", {"seconds": 0.9}))
         second = asyncio.ensure_future(client.call_tool("add", {"a": 1, "b": 2}))
         await first
         try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from mcpearl.server.extensions import method
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
 from mcpearl.telemetry.prometheus import METRICS, render
 from mcpearl.telemetry.recent import RecentCalls
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.null import NullTransport
 from mcpearl.types import CallToolResult, RequestParams, Result
 from tests.server.wire import ERAS, wire
@@ -501,9 +501,12 @@ class Kept(NullTransport):
         self.sent.append(msgspec.json.decode(message))
 
 
+BLOCKED = 20.0  # seconds; the clock is moved by them
+
+
 @pytest.mark.parametrize("traced", [False, True])
 async def test_calls_that_are_read_together_are_each_counted_with_their_own_time(
-    traced: bool,
+    traced: bool, clock: MovableClock
 ) -> None:
     metrics = Metrics()
     app = Server("measured", observer=metrics, telemetry=traced)
@@ -514,7 +517,7 @@ async def test_calls_that_are_read_together_are_each_counted_with_their_own_time
 
     @app.tool
     async def blocks() -> str:
-        time.sleep(0.03)
+        clock.move(BLOCKED)
         return "done"
 
     @app.tool
@@ -560,10 +563,10 @@ async def test_calls_that_are_read_together_are_each_counted_with_their_own_time
         connection.lost(None)
     took, short, longer = calls.pop(("work", ""))
     assert short + longer == 5
-    assert took < 0.03, "the time of one that blocks is not theirs"
-    for name in ("blocks", "waits"):
+    assert took < BLOCKED, "the time of one that blocks is not theirs"
+    for name, least in (("blocks", BLOCKED), ("waits", 0.03)):
         took, short, longer = calls.pop((name, ""))
-        assert took >= 0.03
+        assert took >= least
         assert (short, longer) == (0, 1)
     assert sum(calls.pop(("fails", "tool_error"))[1:]) == 1
     assert [sum(series[1:]) for series in calls.values()] == [1], "of the name that is not known"

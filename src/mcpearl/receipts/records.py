@@ -20,7 +20,7 @@ EACH_BLOCK = 256  # calls whose salts are derived together
 _KEPT_BLOCKS = 64
 _TOGETHER = 64  # calls whose records are encoded together
 _digest = sha256().copy  # copying a state is cheaper than making one
-_SHORT = len('{"jsonrpc":"2.0","id":1,"error":{"code":1')  # there is no error in less than this
+_SHORT = len('{"jsonrpc":"2.0","id":1,"error":{"code":1')  # every error is longer than this
 
 # What is sent from the event loop to the scribe: the columns of one call after those of another.
 #   when it began and when it ended, by the monotonic clock; None while it has not ended

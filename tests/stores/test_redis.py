@@ -10,13 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
+from redis import Redis
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.names import NameTaken
 from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventsLost
-from mcpearl.stores.redis_address import parse
+from mcpearl.stores.redis_address import RedisAddress, parse
 from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
 from mcpearl.stores.redis_event_steps import MAX_STREAMS
 from mcpearl.stores.redis_events import RedisEventStore
@@ -25,6 +27,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_names import RedisNames
 from mcpearl.stores.redis_proofs import RedisProofStore
+from mcpearl.stores.redis_recent import Recent
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_sessions import digest_of
 from mcpearl.stores.redis_store import RedisStore
@@ -739,7 +742,73 @@ async def test_what_was_published_before_a_process_joined_is_known_to_it() -> No
             ]
             assert await two.bus.since(clock.now() + 60) == []
             two.bus._missed()
-            assert await two.bus.since(0.0) is None  # anything may have been published
+            for time in (0.0, clock.now() + 60):
+                assert await two.bus.since(time) is None  # anything may have been published
+            await one.bus.spread("topic", b"d")
+            await eventually(lambda: len(heard) == 2)
+            assert await two.bus.since(0.0) is None
+            assert await two.bus.since(clock.now() + 60) == []  # all that follows is known
+
+
+async def test_a_process_that_began_without_the_store_knows_what_was_published_before_it_read() -> (
+    None
+):
+    with running("redis") as redis:
+        redis.stop()
+        late = Process(redis.url)
+        late.bus.follow("topic", lambda _: None, lambda: None)
+        await late.bus.start()
+        redis.start()
+        entry = {"w": "other", "t": "topic", "m": "news"}
+        with Redis(unix_socket_path=str(redis.socket)) as client:  # before `late` reaches the store
+            client.xadd(late.bus.key, entry)
+        tail = late.bus._tail
+        assert tail is not None
+        await eventually(lambda: tail.position(late.bus.key) is not None)
+        found = await late.bus.since(0.0)
+        assert found is not None
+        assert [(topic, stored.message) for topic, stored in found] == [("topic", b"news")]
+        await late.bus.close()
+
+
+async def test_what_is_published_between_a_look_back_and_the_first_read_is_known() -> None:
+    async with Process(fresh_address()) as one:
+        recent = Recent(one.link, one.bus.key, ["topic"])
+        for number, message in enumerate((b"a", b"b", b"a")):
+            await one.bus.spread("topic", message)
+            if number < 2:
+                assert await recent.since(0.0)
+                recent.begin()
+        found = await recent.since(0.0)
+        assert found is not None
+        assert [stored.message for _, stored in found] == [b"b", b"a"]
+
+
+class FailsToDisconnect(RedisAddress, frozen=True):
+    """An address whose connections take too long to close, as they do on a busy machine."""
+
+    @staticmethod
+    async def disconnect(client: Any) -> None:
+        await RedisAddress.disconnect(client)
+        raise TimeoutError("Timed out closing connection after 2.0")
+
+
+async def test_a_bus_reads_on_after_a_connection_that_could_not_be_closed() -> None:
+    with running("redis") as redis:
+        address = FailsToDisconnect(**asdict(parse(redis.url)))
+        link = RedisLink(address)
+        bus = RedisBus(link, RedisMembers(link))
+        heard: list[bytes] = []
+        bus.subscribe("topic", heard.append)
+        await bus.start()
+        async with Process(redis.url) as other:
+            for number in range(2):
+                other.bus.publish("topic", b"%d" % number)
+                await eventually(lambda: len(heard) > number)  # noqa: B023
+                redis.stop()
+                redis.start()
+        with suppress(TimeoutError):
+            await bus.close()
 
 
 # Workers that are killed

@@ -8,6 +8,7 @@ server that keeps nothing on disk), `sentinel_user` and `sentinel_password` (for
 them), and those of redis-py, such as `ssl_ca_certs`.
 """
 
+import logging
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -16,6 +17,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
     from redis.asyncio.retry import Retry
+
+logger = logging.getLogger("mcpearl.stores")
 
 Kind = Literal["server", "sentinel", "cluster"]
 SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
@@ -53,11 +56,15 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     async def disconnect(client: "Redis | RedisCluster") -> None:
-        """Close a client, and its connections to Sentinels."""
-        await client.aclose()
+        """Close a client, and its connections to Sentinels, even those that are broken."""
+        from redis.exceptions import RedisError
+
         sentinel = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
-        for each in () if sentinel is None else sentinel.sentinels:
-            await each.aclose()
+        for each in (client, *(() if sentinel is None else sentinel.sentinels)):
+            try:
+                await each.aclose()
+            except (RedisError, OSError) as error:
+                logger.debug("a connection to the store could not be closed: %s", error)
 
     def client(self, timeout: float | None) -> "Redis | RedisCluster":
         """Return a client that is not connected yet.

@@ -194,7 +194,10 @@ class RedisBus:
         await asyncio.Event().wait()
 
     def _missed(self) -> None:
-        self._recent.missed()
+        if self._tail is not None and self._tail.position(self.key) is None:
+            self._recent.begin()
+        else:
+            self._recent.missed()
         self._topics.missed()
 
     def _heard(self, entry: Mapping[bytes, bytes], id: bytes) -> None:

@@ -1,11 +1,14 @@
 """Recent messages of a bus, for a process that loads a session after they were published.
 
 The newest position of each content (topic and message) is kept in memory as messages are heard. Messages
-published before the process joined are read from the store once, when they are first needed.
+published before the process began to read are read from the store once, when they are first needed. After
+a gap, only what follows the next message is known.
 """
 
 from collections import OrderedDict
 from collections.abc import Container
+from operator import itemgetter
+from typing import Any
 
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Stored
@@ -31,30 +34,38 @@ class Recent:
         self._key = key
         self._topics = topics
         self._found: OrderedDict[_Content, str] = OrderedDict()  # positions, the newest last
-        self._known_from: str | None = None  # all messages after this position are known
-        self._from_start = True  # no message was missed since this process joined
+        # All messages after this position are known; None before the store was asked.
+        self._known_from: str | None = None
+        self._has_gap = False  # messages were lost, and none was heard since
 
     def heard(self, topic: str, message: bytes, position: str) -> None:
         """Note a message."""
+        if self._has_gap:
+            self._has_gap, self._known_from = False, position
         content = (topic, message)
         self._found[content] = position
         self._found.move_to_end(content)
         if len(self._found) > MOST:
-            _, oldest = self._found.popitem(last=False)
-            self._known_from = max(self._known_from or "", oldest)
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._found.popitem(last=False)
+        self._known_from = max(self._known_from or "", oldest)
+
+    def begin(self) -> None:
+        """Note that messages are heard from now on; those published until now are in the store."""
+        self._known_from = None
 
     def missed(self) -> None:
-        """Note that messages were lost: only what follows is known."""
-        self._from_start = False
-        newest = next(reversed(self._found.values()), "")
-        self._known_from = max(self._known_from or "", newest)
+        """Note that messages were lost: of those until the next one, nothing is known."""
+        self._has_gap = True
 
     async def since(self, time: float) -> list[tuple[str, Stored]] | None:
-        """Return the contents published since a time, or None if that is no longer known."""
-        if self._known_from is None and self._from_start:
+        """Return the contents published since a time, or None if that is not known."""
+        if self._known_from is None and not self._has_gap:
             await self._look_back()
         after = at_time(max(time, clock.now() - REACH))
-        if after < (self._known_from or ""):
+        if self._has_gap or after < (self._known_from or ""):
             return None
         found = []
         for (topic, message), position in reversed(self._found.items()):
@@ -64,21 +75,22 @@ class Recent:
         return found[::-1]
 
     async def _look_back(self) -> None:
-        """Read what was published before this process joined."""
-        entries = await self._link.send("XREVRANGE", self._key, "+", "-", "COUNT", MOST)
-        heard, self._found = self._found, OrderedDict()
-        known_from = ""
-        for id, fields in reversed(entries or ()):
+        """Read what was published before this process began to read."""
+        reply = await self._link.send("XREVRANGE", self._key, "+", "-", "COUNT", MOST)
+        entries: list[Any] = reply or []
+        found = dict(self._found)
+        for id, fields in entries:
             entry = fields if isinstance(fields, dict) else pairs(fields)
             topic, message = entry.get(b"t"), entry.get(b"m")
             name = (topic or b"").decode(errors="replace")
             if name in self._topics and message is not None:
-                self.heard(name, message, position_of(id))
-        if len(entries or ()) == MOST:
-            known_from = position_of(entries[-1][0])
-        for (topic_heard, message_heard), position in heard.items():  # since the process joined
-            self.heard(topic_heard, message_heard, position)
+                content = (name, message)
+                found[content] = max(found.get(content, ""), position_of(id))
+        known_from = position_of(entries[-1][0]) if len(entries) == MOST else ""
         self._known_from = max(self._known_from or "", known_from)
+        self._found = OrderedDict(sorted(found.items(), key=itemgetter(1)))
+        while len(self._found) > MOST:
+            self._forget_oldest()
 
 
 def pairs(fields: list[bytes] | None) -> dict[bytes, bytes]:

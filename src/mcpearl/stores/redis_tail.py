@@ -46,7 +46,8 @@ class Tail:
         link: The connection.
         key: The key of the stream.
         hear: Called with each entry and its id.
-        missed: Called when entries may have been lost, before the next one is handed over.
+        missed: Called when entries may have been lost, before the next one is handed over. The position
+            is still None if reading only begins now, since the server was away at the start.
         after: The id of the entry that was read last; None to read what is added from now on.
     """
 
@@ -105,24 +106,29 @@ class Tail:
     async def _read_forever(self) -> None:
         retries = Retries(RECONNECTS)
         while True:
-            client = self._link.reader(_BLOCK)
             try:
-                await self._catch_up()
-                while True:
-                    await self._read(client)
-                    retries.start_over()
-            except Exception as error:
+                await self._read_until_cut(retries)
+            except Exception as error:  # disconnecting may fail, too
                 logger.debug("reading from %s was cut: %s", self._link.address.shown, error)
-            finally:
-                await self._link.address.disconnect(client)
             await asyncio.sleep(retries.next_delay())
+
+    async def _read_until_cut(self, retries: Retries) -> None:
+        client = self._link.reader(_BLOCK)
+        try:
+            await self._catch_up()
+            while True:
+                await self._read(client)
+                retries.start_over()
+        finally:
+            await self._link.address.disconnect(client)
 
     async def _catch_up(self) -> None:
         """Find out for each stream whether entries that were not read yet are gone."""
         for stream in self._streams:
             if stream.position is None:
-                stream.position = await self._newest(stream.key)
+                newest = await self._newest(stream.key)
                 stream.missed()
+                stream.position = newest
             elif stream.position != BEGINNING and not await self._has(stream):
                 stream.missed()
 

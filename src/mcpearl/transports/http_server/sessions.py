@@ -177,6 +177,19 @@ class HttpSession(TransportSession):
         found = self._streams.get(STANDING) if self._streams else None
         return found or self._open_stream(STANDING)
 
+    def _newest_read(self) -> KeptStream | None:
+        """Return the standing stream whose reader came last, if any is read.
+
+        An older reader may have vanished without the server having noticed.
+        """
+        streams = reversed(self._streams.values()) if self._streams else ()
+        return next((each for each in streams if each.read and each.id.startswith(STANDING)), None)
+
+    def _come_to(self, stream: KeptStream) -> None:
+        """Note that a reader comes to a stream: it is the newest."""
+        assert self._streams is not None
+        self._streams[stream.id] = self._streams.pop(stream.id)
+
     def _beside(self) -> list[KeptStream]:
         """Return the streams of further GETs, the oldest first."""
         streams: dict[str, KeptStream] = self._streams or {}
@@ -187,7 +200,7 @@ class HttpSession(TransportSession):
         ]
 
     async def listen(self, primes: bool) -> StreamReader:
-        """Return the reader of one more GET. Several may be open; each message goes to one of them.
+        """Return the reader of one more GET. Several may be open; each message goes to the newest.
 
         Args:
             primes: Whether to begin with an empty event, if the client's version has that.
@@ -195,6 +208,7 @@ class HttpSession(TransportSession):
         stream = self.standing()
         if stream.read:
             stream = self._another_standing()
+        self._come_to(stream)
         if primes:
             stream.prime()
         return await stream.resume(None)
@@ -219,6 +233,7 @@ class HttpSession(TransportSession):
             stream = self._streams.get(name) if self._streams else None
             if stream is None:
                 stream = await self._reopen(name, number)
+            self._come_to(stream)
             return await stream.resume(number)
         except EventsLost:
             raise _not_kept() from None
@@ -248,7 +263,7 @@ class HttpSession(TransportSession):
         """Send a message that belongs to no request, if possible on a standing stream that is read."""
         if self.stage is Stage.CLOSED:
             return
-        (self._other_read() or self.standing()).put(message)
+        (self._newest_read() or self.standing()).put(message)
 
     def announce(self, message: bytes, position: str | None = None) -> None:
         """Send an announcement once, although every process that has the session announces it.
@@ -263,19 +278,11 @@ class HttpSession(TransportSession):
         if events is None or not events.durable:
             self.send(message)
             return
-        other = self._other_read()
-        if other is None:
+        newest = self._newest_read()
+        if newest is None or newest.id == STANDING:
             events.announce(self.id, STANDING, message, position)
         else:
-            other.put(message)
-
-    def _other_read(self) -> KeptStream | None:
-        """Return a further standing stream that is read, if the first one is not."""
-        streams = self._streams
-        first = streams.get(STANDING) if streams else None
-        if not streams or (first is not None and first.read):
-            return None
-        return next((stream for stream in self._beside() if stream.read), None)
+            newest.put(message)
 
 
 def _died(id: RequestId) -> bytes:

@@ -186,7 +186,19 @@ class Books:
             "restarts of the store": self.restarts,
             "the store stood still": self.stops,
             "a machine was cut off": self.cuts,
+            "seconds until the last change was heard": self._seconds_until_heard(),
             "errors": sorted({each for each in self.outcomes.values() if ":" in each})[:8],
+        }
+
+    def _seconds_until_heard(self) -> dict[str, float | None]:
+        """Return how long each client took to hear of the last change; None for one that did not."""
+        first = {
+            name: min((time for time in heard if time >= self.touched), default=None)
+            for name, heard in self.heard.items()
+        }
+        return {
+            name: None if time is None else round(time - self.touched, 1)
+            for name, time in first.items()
         }
 
     def _outcomes_by_kind(self) -> dict[str, dict[str, int]]:

@@ -80,6 +80,8 @@ def test_a_client_that_is_deaf_or_began_again(books: Books) -> None:
     books.touched, books.heard["a"] = 5.0, [4.0]
     books.phases["a"] = ["INITIALIZING", OPENED, "INITIALIZING"]
     assert len(faults(books)) == 2
+    books.heard["b"] = [4.0, 6.5, 8.0]
+    assert books.figures()["seconds until the last change was heard"] == {"a": None, "b": 1.5}
 
 
 def test_a_kind_of_client_that_did_too_little(books: Books) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -158,12 +157,12 @@ async def is_ready(client: Raw) -> bool:
     return (await client.request("GET", {}, path="/health/ready")).status == 200
 
 
-async def test_a_loop_that_is_held_up_is_a_reason_for_a_while() -> None:
+async def test_a_loop_that_is_held_up_is_a_reason_for_a_while(clock: MovableClock) -> None:
     app = Server("x", blocked_after=None)
 
     @app.tool
     async def block() -> str:
-        time.sleep(1.6)
+        clock.move(1.6)  # as if it had computed for so long
         return "sorry"
 
     async with serving(app, health="/health") as client:
@@ -175,5 +174,5 @@ async def test_a_loop_that_is_held_up_is_a_reason_for_a_while() -> None:
             return answer.status == 503 and "held up" in answer.json["reasons"]["loop"]
 
         await eventually(is_late)
-
+        await clock.advance(10)
         await eventually(lambda: is_ready(client))

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from mcpearl import (
 )
 from mcpearl.client import handshake
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.testing.clock import MovableClock
 from tests.faults.proxy import FaultProxy
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -84,11 +87,26 @@ async def test_any_error_that_is_not_modern_means_legacy(code: int) -> None:
     assert methods == ["server/discover", "initialize", "notifications/initialized"]
 
 
-async def test_silence_means_legacy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
+@asynccontextmanager
+async def after_a_silent_probe(peer: Peer, clock: MovableClock) -> AsyncIterator[Client]:
+    """A client of a peer that leaves the probe unanswered: it sends `initialize` after five seconds."""
+
+    async def let_time_pass() -> None:
+        await eventually(lambda: peer.asked("server/discover"))
+        await clock.advance(3)
+        assert not peer.asked("initialize")
+        await clock.advance(3)
+
+    passing = asyncio.ensure_future(let_time_pass())
+    async with await client_of(peer) as client:
+        await passing
+        yield client
+
+
+async def test_silence_means_legacy(clock: MovableClock) -> None:
     peer = legacy_peer()
     peer["server/discover"] = lambda _: None
-    async with await client_of(peer) as client:
+    async with after_a_silent_probe(peer, clock) as client:
         assert client.era == "legacy"
 
 
@@ -228,25 +246,22 @@ def slow_to_start(initialize: Any) -> Peer:
 
 @pytest.mark.parametrize("initialize", [INITIALIZED, Error(-32601, "speak 2026-07-28"), None])
 async def test_a_modern_server_that_is_slow_to_start_is_modern(
-    initialize: Any, monkeypatch: pytest.MonkeyPatch
+    initialize: Any, clock: MovableClock
 ) -> None:
-    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
     peer = slow_to_start(initialize)
-    async with await client_of(peer) as client:
+    async with after_a_silent_probe(peer, clock) as client:
         assert client.era == "modern"
         await client.ping()
     assert not peer.asked("notifications/initialized")
 
 
-async def test_a_modern_server_may_answer_the_probe_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.05)
-
+async def test_a_modern_server_may_answer_the_probe_last(clock: MovableClock) -> None:
     def refuse(message: dict[str, Any]) -> Any:
         peer.send(id=message["id"], error={"code": -32601, "message": "speak 2026-07-28"})
         peer.send(id=peer.asked("server/discover")[0]["id"], result=DISCOVERED)
 
     peer = Peer(server_discover=lambda _: None, initialize=refuse)
-    async with await client_of(peer) as client:
+    async with after_a_silent_probe(peer, clock) as client:
         assert client.era == "modern"
 
 

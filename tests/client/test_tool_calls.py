@@ -9,8 +9,9 @@ import pytest
 from mcpearl import Client, InvalidResult, McpError, Server
 from mcpearl.client import tool_calls
 from mcpearl.runtime.backoff import Backoff
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 from ..transports.http_peer import Request, http_peer, modern
 from .peers import Error, Message, Peer, Script, client_of, legacy_peer, modern_peer
@@ -184,11 +185,14 @@ HANGS = 60  # seconds after which a test has failed
 
 @pytest.mark.parametrize("peer_of", [modern_peer, legacy_peer])
 async def test_a_list_that_is_never_answered_costs_the_check_and_not_the_call(
-    peer_of: Any, caplog: pytest.LogCaptureFixture
+    peer_of: Any, caplog: pytest.LogCaptureFixture, clock: MovableClock
 ) -> None:
     peer = peer_of(tools_call=lambda _: RESULT, tools_list=lambda _: None)
     async with asyncio.timeout(HANGS), await client_of(peer, timeout=HANGS) as client:
-        assert (await client.call_tool("t", timeout=0.1)).content[0].text == "done"
+        calling = asyncio.ensure_future(client.call_tool("t", timeout=20))
+        await eventually(lambda: peer.asked("tools/call") and peer.asked("tools/list"))
+        await clock.advance(20)
+        assert (await calling).content[0].text == "done"
         assert "t is not checked" in caplog.text
         await eventually(lambda: peer.asked("notifications/cancelled"))
         await client.call_tool("t", timeout=HANGS)  # does not wait for another list
@@ -208,7 +212,7 @@ async def test_a_list_that_is_never_answered_on_stdio(tmp_path: Path) -> None:
         await eventually(lambda: "notifications/cancelled" in server.methods())
 
 
-async def test_a_list_that_is_never_answered_over_http() -> None:
+async def test_a_list_that_is_never_answered_over_http(clock: MovableClock) -> None:
     async with asyncio.timeout(HANGS), http_peer() as peer:
         modern(peer)
 
@@ -221,16 +225,25 @@ async def test_a_list_that_is_never_answered_over_http() -> None:
             await asyncio.Event().wait()
 
         async with Client(peer.url, timeout=HANGS) as client:
-            assert (await client.call_tool("t", timeout=0.3)).content[0].text == "done"
+            calling = asyncio.ensure_future(client.call_tool("t", timeout=20))
+            await eventually(lambda: peer.asked("tools/call") and peer.asked("tools/list"))
+            await turns()
+            await clock.advance(20)
+            assert (await calling).content[0].text == "done"
         assert len(peer.asked("tools/list")) == 1
 
 
-async def test_a_call_does_not_wait_longer_for_the_list_of_another_call() -> None:
+async def test_a_call_does_not_wait_longer_for_the_list_of_another_call(
+    clock: MovableClock,
+) -> None:
     peer = modern_peer(tools_call=lambda _: RESULT, tools_list=lambda _: None)
     async with asyncio.timeout(HANGS), await client_of(peer) as client:
         patient = asyncio.ensure_future(client.call_tool("t", timeout=HANGS))
         await eventually(lambda: peer.asked("tools/list"))
-        await client.call_tool("t", timeout=0.1)
+        hasty = asyncio.ensure_future(client.call_tool("t", timeout=20))
+        await eventually(lambda: len(peer.asked("tools/call")) == 2)
+        await clock.advance(20)
+        await hasty
         assert not patient.done()
         patient.cancel()
 
@@ -244,15 +257,19 @@ def endless(message: Message) -> Message:
 
 async def test_a_list_without_end_ends_with_the_call_and_is_not_begun_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
+    clock: MovableClock,
 ) -> None:
     monkeypatch.setattr(tool_calls, "_AFTER_FAILURE", Backoff(delays=(3600.0,)))
     peer = modern_peer(tools_call=lambda _: RESULT, tools_list=endless)
     async with asyncio.timeout(HANGS), await client_of(peer) as client:
-        await client.call_tool("t", timeout=0.2)
+        calling = asyncio.ensure_future(client.call_tool("t", timeout=20))
+        await eventually(lambda: peer.asked("tools/call") and len(peer.asked("tools/list")) > 1)
+        await clock.advance(20)
+        await calling
         asked = len(peer.asked("tools/list"))
         assert 1 < asked <= tool_calls.MAX_PAGES
         for _ in range(10):
-            await client.call_tool("t", timeout=0.2)
+            await client.call_tool("t", timeout=20)
         assert len(peer.asked("tools/list")) == asked
 
 

@@ -1,6 +1,7 @@
 """Whose turn it is while a loop has more to do than it can, and what is refused."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,19 @@ from mcpearl.testing.clock import MovableClock, next_timer
 from tests.waiting import turns
 
 COST = 0.01  # seconds that everything served takes
+
+
+class StandingClock(MovableClock):
+    """A clock that only the test moves: what a busy machine takes for the work does not count."""
+
+    def monotonic(self) -> float:
+        return self._ahead
+
+
+@pytest.fixture
+def clock() -> Iterator[StandingClock]:
+    with StandingClock() as standing:
+        yield standing
 
 
 class Server:

@@ -33,6 +33,39 @@ print(gc.get_freeze_count() > before // 2, gc.isenabled())  # some of it is free
     assert run(code) == "True True"
 
 
+COUNTED = """
+import gc
+from mcpearl.runtime.loading import Loading
+counts, count = [], gc.get_freeze_count
+gc.get_freeze_count = lambda: counts.append(count()) or counts[-1]
+"""
+
+
+def test_frozen_objects_are_not_counted_if_nothing_was_loaded() -> None:
+    code = """
+import json
+with Loading():
+    import json
+print(len(counts))
+with Loading():
+    import mailbox
+print(len(counts))
+"""
+    assert run(COUNTED + code) == "0\n1"
+
+
+def test_the_objects_that_the_application_froze_are_counted_once() -> None:
+    code = """
+gc.freeze()
+with Loading():
+    import mailbox
+with Loading():
+    import xmlrpc.client
+print(len(counts))
+"""
+    assert run(COUNTED + code) == "1"
+
+
 def test_a_collector_that_is_off_stays_off() -> None:
     assert run("import gc; gc.disable(); from mcpearl import Server; print(gc.isenabled())") == (
         "False"

@@ -8,6 +8,7 @@ import pytest
 
 from mcpearl import Client, Isolate, McpError, RateLimit, Server
 from mcpearl.telemetry.prometheus import render
+from tests.waiting import turns
 
 CALLS = 8  # more than any of the limits below allows
 
@@ -37,7 +38,7 @@ def narrow_tool() -> Server:
 
     @app.tool(concurrency=1, queue=0)
     async def work() -> str:
-        await asyncio.sleep(0.3)
+        await turns()  # in which the other calls come
         return "done"
 
     return app

@@ -156,6 +156,7 @@ async def test_a_signal_has_a_server_write_what_it_does(
             await eventually(written)
             await eventually(lambda: "asyncio.Event().wait()" in log.read_text())
             call.cancel()
+            await asyncio.wait([call])  # else the server waits for it to end
     finally:
         process.terminate()
         process.wait(30)

@@ -2,18 +2,17 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from mcpearl import Server
-from mcpearl.server.serving import health
 from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.testing.clock import MovableClock
 from tests.redis_server import running
 from tests.telemetry.test_metrics import read, value
 from tests.transports.raw_http import Raw, serving
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 
 class Away:
@@ -75,9 +74,8 @@ async def test_a_redis_that_is_killed_is_a_reason_until_it_is_back() -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 async def test_a_check_that_hangs_is_a_reason_and_takes_nothing_from_calls(
-    monkeypatch: pytest.MonkeyPatch, kind: str
+    clock: MovableClock, kind: str
 ) -> None:
-    monkeypatch.setattr(health, "_PATIENCE", 0.1)
     app, hangs, ran = Server("x", telemetry=False), threading.Event(), list[str]()
 
     @app.tool
@@ -97,11 +95,16 @@ async def test_a_check_that_hangs_is_a_reason_and_takes_nothing_from_calls(
     async with serving(app, health="/health") as client:
         try:
             for _ in range(3):
-                asked = (client.request("GET", {}, path="/health/ready") for _ in range(20))
+                asked = [
+                    asyncio.ensure_future(client.request("GET", {}, path="/health/ready"))
+                    for _ in range(20)
+                ]
+                await turns()
+                await clock.advance(5)
                 for answer in await asyncio.gather(*asked):
                     assert answer.status == 503
                     (reason,) = answer.json["reasons"].values()
-                    assert reason == "no answer within 0.1 s"
+                    assert reason == "no answer within 5 s"
             assert (await client.request("GET", {}, path="/health/live")).status == 200
             assert (await client.call("work")).json["result"]["content"][0]["text"] == "done"
             # A thread cannot be cancelled, so that one run is all there is; a coroutine can.
@@ -154,12 +157,12 @@ async def is_ready(client: Raw) -> bool:
     return (await client.request("GET", {}, path="/health/ready")).status == 200
 
 
-async def test_a_loop_that_is_held_up_is_a_reason_for_a_while() -> None:
+async def test_a_loop_that_is_held_up_is_a_reason_for_a_while(clock: MovableClock) -> None:
     app = Server("x", blocked_after=None)
 
     @app.tool
     async def block() -> str:
-        time.sleep(1.6)
+        clock.move(1.6)  # as if it had computed for so long
         return "sorry"
 
     async with serving(app, health="/health") as client:
@@ -171,5 +174,5 @@ async def test_a_loop_that_is_held_up_is_a_reason_for_a_while() -> None:
             return answer.status == 503 and "held up" in answer.json["reasons"]["loop"]
 
         await eventually(is_late)
-
+        await clock.advance(10)
         await eventually(lambda: is_ready(client))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mcpearl import Client, Isolate
-from mcpearl.runtime.isolation.family import own_memory
+from mcpearl.runtime.isolation.family import Excess, excess, own_memory
 from tests.server.isolation.apps import children, make
 from tests.server.isolation.test_crashes import told
 from tests.waiting import eventually
@@ -53,5 +53,11 @@ async def test_a_process_with_much_left_behind_is_replaced_between_calls() -> No
 
 
 async def test_any_number_may_be_allowed() -> None:
-    async with Client(make(Isolate(processes=1, descendants=None))) as client:
-        assert len((await client.call_tool("multiply", {"count": 12})).data) == 12
+    unlimited, default = Isolate(processes=1, descendants=None), Isolate(processes=1)
+    assert default.descendants is not None
+    many = default.descendants + 10
+    async with Client(make(unlimited)) as client:
+        assert len((await client.call_tool("multiply", {"count": many})).data) == many
+        parent = (await client.call_tool("pid")).data
+        assert excess(parent, default, 0) is Excess.DESCENDANTS
+        assert excess(parent, unlimited, 0) is None

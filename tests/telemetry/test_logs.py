@@ -128,6 +128,27 @@ async def test_a_refused_request_over_http_is_logged_with_its_reason(
     assert "refused a request over http: Method not found: no/such [-32601]" in caplog.messages
 
 
+async def test_headers_that_differ_from_the_message_are_logged_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mcpearl.http")
+    app = Server("x", telemetry=False)
+
+    @app.tool
+    async def work() -> str:
+        return "done"
+
+    async with serving(app, metrics="/metrics") as client:
+        for method, header in (("tools/call", "Mcp-Name"), ("tools/list", "Mcp-Method")):
+            headers, body = modern(method, {"name": "work"} if method == "tools/call" else {})
+            assert (await client.post(body, {**headers, header: "s3cret"})).status == 400
+        page = (await client.request("GET", {}, path="/metrics")).body
+    told = [text for text in caplog.messages if text.startswith("refused")]
+    assert [text.rpartition(": ")[2] for text in told] == ["Mcp-Name", "Mcp-Method"]
+    assert "s3cret" not in caplog.text
+    assert b'mcpearl_http_refused_total{status="400"} 2' in page
+
+
 def test_another_form_is_refused() -> None:
     with pytest.raises(ValueError, match="'text' or 'json'"):
         Server("x", log="xml")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 
 from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
 from mcpearl.runtime import clock
-from mcpearl.runtime.observer import Row
+from mcpearl.runtime.observer import MOST_IN_ROW, Row
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.extensions import method
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
@@ -465,21 +465,22 @@ def test_times_fall_into_the_same_buckets_one_by_one_and_together(
     now = 0.0
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     alone, together = Metrics(), Metrics()
-    row = Row(together.add_up, together.answered)
+    row = Row(together.add_up, together.answered, together.keep)
     row.begin()
     for seconds in [*(0.9 * bound for bound in BOUNDS), 0.001, 0.011, 400.0, 0.0]:
         for name in names:
-            one = Row(alone.add_up, alone.answered)
+            one = Row(alone.add_up, alone.answered, alone.keep)
             one.begin()
             now += seconds
             one.add_first(name, 7)
-            one.end()
+            one.settle()
             if row.tool == name:
-                row.times.append(now)
+                row.times.append(now - row.since)
+                row.since = now
                 row.size += 7
             else:
                 row.add_first(name, 7)
-    row.end()
+    row.settle()
     for name in names:
         seconds, *counted = alone.snapshot().calls["tools/call", name, ""]
         assert together.snapshot().calls["tools/call", name, ""] == [
@@ -571,3 +572,78 @@ async def test_calls_that_are_read_together_are_each_counted_with_their_own_time
     assert sum(calls.pop(("fails", "tool_error"))[1:]) == 1
     assert [sum(series[1:]) for series in calls.values()] == [1], "of the name that is not known"
     assert sum(listed[2:]) == 1
+
+
+class Told(Metrics):
+    """Metrics that remember of which tools they were told call by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def answered(self, call: Any, answer: Any, size: int) -> None:
+        self.told.append(call.params.name)
+        super().answered(call, answer, size)
+
+
+async def test_calls_over_http_are_added_up_and_each_counted_with_its_own_time(
+    clock: MovableClock,
+) -> None:
+    metrics = Told()
+    app = Server("measured", observer=metrics, telemetry=False)
+
+    @app.tool
+    async def work() -> str:
+        return "done"
+
+    @app.tool
+    async def blocks() -> str:
+        clock.move(BLOCKED)
+        return "done"
+
+    @app.tool
+    async def fails() -> str:
+        raise ToolError("no")
+
+    @app.tool
+    async def looks() -> int:
+        series = metrics.snapshot().calls.get(("tools/call", "work", ""))
+        return 0 if series is None else sum(series[2:])
+
+    many = 2 * MOST_IN_ROW + 5
+    async with serving(app) as client:
+        for number in range(many):
+            await client.call("work")
+            clock.move(BLOCKED)  # the time between two calls is not theirs
+            if number == MOST_IN_ROW // 2:
+                for name in ("blocks", "fails", "work", "looks"):
+                    answer = await client.call(name)
+                assert answer.json["result"]["structuredContent"] == {"result": number + 2}
+        calls = {
+            key[1:]: (series[0], sum(series[2:3]), sum(series[3:]))
+            for key, series in metrics.snapshot().calls.items()
+            if key[0] == "tools/call"
+        }
+    took, short, longer = calls.pop(("work", ""))
+    assert short + longer == many + 1
+    assert took < BLOCKED
+    took, *counted = calls.pop(("blocks", ""))
+    assert took >= BLOCKED
+    assert counted == [0, 1]
+    assert sum(calls.pop(("fails", "tool_error"))[1:]) == 1
+    assert list(calls) == [("looks", "")]
+    assert metrics.told == ["fails"], "of those that succeed at once it is told later"
+
+
+async def test_calls_that_are_not_added_up_yet_are_few() -> None:
+    metrics = Metrics()
+    rows: list[Row] = []
+    for _ in range(1000):
+        row = Row(metrics.add_up, metrics.answered, metrics.keep)
+        row.make_room()
+        row.begin()
+        row.add_first("other", 7)
+        rows.append(row)
+    assert sum(len(row.times) for row in rows) <= 256
+    assert sum(metrics.snapshot().calls["tools/call", "other", ""][2:]) == 1000
+    assert not any(row.times for row in rows)

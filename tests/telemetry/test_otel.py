@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, McpError, Server
+from mcpearl import Client, McpError, Server, ToolError
 from mcpearl.server.connection import ServerConnection
 from tests.ports import free_port
 from tests.server.wire import wire
@@ -323,6 +323,52 @@ async def test_contents_are_exported_when_they_are_asked_for(spans: Any) -> None
     assert json.loads(call.attributes["gen_ai.tool.call.arguments"]) == {"name": "Ada"}
     assert "hello Ada" in call.attributes["gen_ai.tool.call.result"]
     assert read.attributes["mcp.resource.uri"] == "secret://1"
+
+
+async def test_the_span_of_an_agent_stands_for_the_call_that_it_makes(spans: Any) -> None:
+    from opentelemetry import trace
+
+    tracer = trace.get_tracer("an agent")
+    app = make_app(telemetry=True)
+
+    @app.tool
+    async def fail() -> str:
+        raise ToolError("no")
+
+    def executing(tool: str) -> Any:
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+        return tracer.start_as_current_span(f"execute_tool {tool}", attributes=attributes)
+
+    async with Client(app, telemetry=True) as client:
+        with executing("greet"):
+            await client.call_tool("greet", {"name": "Ada"})
+            await client.call_tool("greet", {"name": "a second call"})
+        with executing("fail"):
+            assert (await client.call_tool("fail")).is_error
+        with executing("another tool"):
+            await client.call_tool("greet", {"name": "inside of it"})
+    found = [each for each in spans.get_finished_spans() if "tools/call" in str(each.attributes)]
+    names = [(each.name, each.kind.name) for each in found]
+    assert names == [
+        ("tools/call greet", "SERVER"),
+        ("tools/call greet", "SERVER"),
+        ("tools/call greet", "CLIENT"),
+        ("execute_tool greet", "INTERNAL"),
+        ("tools/call fail", "SERVER"),
+        ("execute_tool fail", "INTERNAL"),
+        ("tools/call greet", "SERVER"),
+        ("tools/call greet", "CLIENT"),
+    ]
+    first, second, sent, greet, failing, fail_, *_ = found
+    assert first.parent.span_id == greet.context.span_id
+    assert second.parent.span_id == sent.context.span_id
+    assert sent.parent.span_id == greet.context.span_id
+    assert failing.parent.span_id == fail_.context.span_id
+    for outer in (greet, fail_):
+        assert outer.attributes["mcp.method.name"] == "tools/call"
+        assert outer.attributes["mcp.protocol.version"] == "2026-07-28"
+        assert outer.attributes["jsonrpc.request.id"]
+        assert outer.status.status_code.name == "UNSET", "how it went is for the agent to say"
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])

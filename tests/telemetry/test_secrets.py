@@ -43,6 +43,16 @@ async def stuck(password: str) -> str:
     "Wait."
     await asyncio.Event().wait()
 
+@app.tool
+async def unfit(password: str) -> int:
+    "Return something else."
+    return password
+
+@app.tool(output_schema={"type": "object", "additionalProperties": False})
+async def undeclared(password: str):
+    "Return something else."
+    return {password: password}
+
 @app.resource("note://{name}")
 async def note(name: str) -> str:
     "A note."
@@ -52,6 +62,11 @@ async def note(name: str) -> str:
 async def pick(color: Literal["red", "blue"]) -> str:
     "Pick."
     return color
+
+@app.resource("broken://{name}")
+async def broken(name: str) -> str:
+    "Fail."
+    raise RuntimeError("nothing is here")
 
 @app.prompt
 async def ask(topic: Literal["weather"]) -> str:
@@ -94,8 +109,9 @@ async def test_no_output_has_a_secret(tmp_path: Path) -> None:
         "spans": spans,
         "receipts": records,
     }
-    assert records.count("elsewhere://s3cret-uri") == 2, "a resource is named as a tool is"
-    outputs["receipts"] = records.replace("elsewhere://s3cret-uri", "")
+    for uri in ("elsewhere://s3cret-uri", "broken://s3cret-uri"):
+        assert uri in records, "a resource is named as a tool is"
+        outputs["receipts"] = outputs["receipts"].replace(uri, "")
     for name, text in outputs.items():
         assert "work" in text, f"{name} tells of the call"
         assert "s3cret" not in text, f"{name}: {text[max(0, text.find('s3cret') - 200) :][:400]}"
@@ -121,12 +137,16 @@ async def talk(process: "subprocess.Popen[bytes]", raw: Raw, port: int, stderr: 
             await client.call_tool("work", {"password": "s3cret-argument"}, meta=meta)
             await client.call_tool("fail", {"password": "s3cret-argument"})
             await client.call_tool("work", {"password": ["s3cret-argument"]})
+            for unfit in ("unfit", "undeclared"):
+                answer = await client.call_tool(unfit, {"password": "s3cret-argument"})
+                assert "s3cret-argument" in answer.text, "the caller is told"
             await client.read_resource("note://mine")
             await client.call_tool("pick", {"color": "s3cret-argument"})
             for refused in (
                 client.call_tool("made-up", {"password": "s3cret-argument"}),
                 client.call_tool("work\n", {"password": "s3cret-argument"}),
                 client.read_resource("elsewhere://s3cret-uri"),
+                client.read_resource("broken://s3cret-uri"),
                 client.get_prompt("ask", {"topic": "s3cret-argument"}),
                 client.get_prompt("ask", {"s3cret-argument": "weather"}),
             ):

@@ -204,52 +204,58 @@ class Observer:
         """
 
 
+MOST_IN_ROW = 64
+"""Calls after which a row is added up."""
 Told = Callable[[Any, Any, int], None]
 """Called with a call, its answer and the size of the answer."""
 
 
 class Row:
-    """Calls of one tool that were read together, ran one after the other and succeeded.
+    """Calls of one tool that ran without waiting and succeeded. They are counted together.
 
-    Each began when the one before it was answered, so the clock is read once for each. What is kept of a
-    call is the time of its answer and nothing else: what is kept until the end of a read takes memory
-    that the next call would have used again.
+    Of calls that were read together, each begins when the one before it was answered, so the clock is
+    read once for each. What is kept of a call is how long it took and nothing else: what is kept takes
+    memory that the next call would have used again.
 
     Args:
         add_up: Counts the calls of a row. It must not raise.
         tell: Tells the observer of any other call.
+        keep: Remembers a row, to settle it when the numbers are wanted.
     """
 
-    __slots__ = ("_add_up", "since", "size", "tell", "times", "tool")
+    __slots__ = ("_add_up", "_keep", "since", "size", "tell", "times", "tool")
 
-    def __init__(self, add_up: "Callable[[Row], None]", tell: Told) -> None:
+    def __init__(
+        self, add_up: "Callable[[Row], None]", tell: Told, keep: "Callable[[Row], None]"
+    ) -> None:
         self._add_up = add_up
+        self._keep = keep
         self.tell = tell
-        """Tells the observer of a call that was not read with others."""
+        """Tells the observer of a call that is not counted in a row."""
         self.tool = ""
         """The name of the tool."""
         self.since = 0.0
-        """When the first of the calls began."""
+        """When the call that runs began, or the last one ended."""
         self.times: list[float] = []
-        """When each was answered."""
+        """How long each took, in seconds; `MOST_IN_ROW` at most where calls are not read together."""
         self.size = 0
         """Bytes of their answers."""
 
-    @property
-    def latest(self) -> float:
-        """When the last of the calls was answered, and the next begins."""
-        return self.times[-1] if self.times else self.since
-
     def begin(self) -> None:
-        """Begin a row, or go on after a call that is not counted in it: the next call begins now."""
-        if self.times:
-            self._flush()
+        """Have the next call begin now."""
         self.since = clock.monotonic()
 
-    def end(self) -> None:
+    def settle(self) -> None:
         """Have the calls counted."""
         if self.times:
-            self._flush()
+            self._add_up(self)
+            self.times.clear()
+            self.size = 0
+
+    def make_room(self) -> None:
+        """Settle a full row; an empty one is kept until the observer settles it."""
+        self.settle()
+        self._keep(self)
 
     def add_first(self, tool: str, size: int) -> None:
         """Add a call of another tool than the one before it.
@@ -258,20 +264,15 @@ class Row:
             tool: The name of the tool.
             size: Bytes of the answer.
         """
-        since = self.latest
-        if self.times:
-            self._flush()
-        self.tool, self.since, self.size = tool, since, size
-        self.times.append(clock.monotonic())
-
-    def _flush(self) -> None:
-        self._add_up(self)
-        self.times, self.size = [], 0
+        self.settle()
+        now = clock.monotonic()
+        self.times.append(now - self.since)
+        self.tool, self.since, self.size = tool, now, size
 
     def tell_apart(self, call: Any, answer: Any, size: int) -> None:
-        """Tell the observer of a call that was read with those of the row, and is not counted in it."""
+        """Tell the observer of a call that runs like those of the row, and is not counted in it."""
         if call.noted is None and size:
-            call.noted = self.latest
+            call.noted = self.since
         self.tell(call, answer, size)
         self.begin()
 
@@ -280,7 +281,7 @@ class FastObserver(Observer):
     """An observer of this project that gets answers directly, for speed: it sees every call."""
 
     adds_up = False
-    """Whether it counts calls of tools that were read together, ran without waiting and succeeded.
+    """Whether it counts calls of tools that ran without waiting and succeeded in rows.
 
     Then `add_up` is called once for many of them, and `answered` is not called for each.
     """
@@ -291,6 +292,10 @@ class FastObserver(Observer):
         Args:
             row: The calls; at least one.
         """
+        raise NotImplementedError
+
+    def keep(self, row: Row) -> None:
+        """Remember a row whose calls are not added up yet, to settle it when the numbers are wanted."""
         raise NotImplementedError
 
     tell_followed: Callable[[Any, Any, int], None]

@@ -1,4 +1,4 @@
-"""Reports to observers: one or several, with all calls or only those that are followed.
+"""Reports to observers, one or several. `sampled` reports to one that follows few calls.
 
 Several observers are told one after the other. An exception of an observer is logged; it affects neither
 the call nor the other observers.
@@ -16,12 +16,10 @@ from mcpearl.runtime.observer import (
     AnsweredMessage,
     Counters,
     FastObserver,
-    FollowedLate,
     Observer,
     Outcome,
     Row,
     SamplingObserver,
-    Stretch,
     outcome_of,
 )
 from mcpearl.types.base import decode
@@ -188,9 +186,16 @@ class Guarded:
         own = self._observer
         return own.add_up if isinstance(own, FastObserver) and own.adds_up else None
 
+    @property
+    def keep(self) -> Callable[[Row], None] | None:
+        """The function that remembers a row that is not added up yet; None: there are no rows."""
+        own = self._observer
+        return own.keep if isinstance(own, FastObserver) and own.adds_up else None
+
     def row(self) -> Row | None:
-        """Return what counts calls of a new connection that are read together; None: all are told."""
-        return None if self.add_up is None else Row(self.add_up, self.answered)
+        """Return what counts calls of a new connection that run without waiting; None: all are told."""
+        add_up, keep = self.add_up, self.keep
+        return None if add_up is None or keep is None else Row(add_up, self.answered, keep)
 
     def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
         """Report that a call was answered, if it ran and this is the first answer."""
@@ -259,6 +264,11 @@ class Several(Guarded):
     @property
     def add_up(self) -> Callable[[Row], None] | None:
         """None: each is told of every call."""
+        return None
+
+    @property
+    def keep(self) -> Callable[[Row], None] | None:
+        """None: there are no rows."""
         return None
 
     def started(self, counters: Counters) -> None:
@@ -335,110 +345,6 @@ class Several(Guarded):
             one.loop_blocked(what, seconds)
 
 
-class Sampled(Several):
-    """One observer that follows few calls, and at most one other, which only needs the time.
-
-    For a call that is not followed, only the time is noted.
-    """
-
-    __slots__ = ("_looks", "_other", "_place", "_sampler")
-
-    def __init__(self, each: Iterable[Guarded]) -> None:
-        super().__init__(each)
-        (self._place,) = (place for place, one in enumerate(self._each) if one.samples)
-        self._sampler = self._each[self._place]._observer
-        self._other = next((one for one in self._each if not one.samples), None)
-        others_look = self._other is not None and not isinstance(
-            self._other._observer, FastObserver
-        )
-        self._looks = others_look or self._sampler.looks
-
-    @property
-    def looks(self) -> bool:
-        """Whether one of them looks at results."""
-        return self._looks
-
-    @property
-    def note(self) -> Callable[[Any], Any]:
-        """The function that tells each that a call begins, if the call is followed."""
-        return self.noting(self.stretch())
-
-    def stretch(self) -> Stretch:
-        """Return the object that decides which calls of a new connection are followed."""
-        stretch: Stretch = self._sampler.stretch()
-        return stretch
-
-    def noting(self, stretch: Stretch) -> Callable[[Any], Any]:
-        """Return the function to call when a call of a connection begins."""
-        follows, call_began = stretch.follows, self.call_began
-
-        def note(call: Any) -> Any:
-            return call_began(call) if follows(call) else clock.monotonic()
-
-        return note
-
-    def begin_late(self, call: Any, began: float, passed: Any) -> FollowedLate | None:
-        """Begin to follow a call among others that are not followed; None if it has to be noted."""
-        late: FollowedLate | None = self._sampler.begin_late(call, began, passed)
-        if late is not None:
-            noted: list[Any] = [began] * len(self._each)
-            noted[self._place] = late
-            call.noted = noted
-        return late
-
-    def end_late(self, late: FollowedLate, call: Any, ended: float) -> None:
-        """Tell the sampler that a call has succeeded which the other one has counted."""
-        try:
-            self._sampler.end_late(late, call, ended)
-        except Exception:
-            self._each[self._place].failed("call_ended")
-
-    def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
-        """Return the functions that begin and end a stretch of calls that are not followed."""
-        marks: tuple[Callable[[], Any], Callable[[Any], object]] = self._sampler.passing_by()
-        return marks
-
-    @property
-    def answered(self) -> Callable[[Any, Any, int], None]:
-        """The function that tells both, or only the other one, that a call was answered."""
-        tell = self._tell_answer
-        if self._other is None:
-
-            def answered_alone(call: Any, answer: Any, size: int) -> None:
-                if call.noted.__class__ is list:
-                    tell(call, answer, size)
-
-            return answered_alone
-        tell_other = self._other.answered
-        if isinstance(self._other._observer, FastObserver):
-            self._other._observer.tell_followed = tell
-            return tell_other
-
-        def answered(call: Any, answer: Any, size: int) -> None:
-            if call.noted.__class__ is list:
-                tell(call, answer, size)
-            else:
-                tell_other(call, answer, size)
-
-        return answered
-
-    @property
-    def add_up(self) -> Callable[[Row], None] | None:
-        """The function of the other one to call once for many calls that are not followed."""
-        return None if self._other is None else self._other.add_up
-
-    def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Return `dispatch` unchanged: the code that runs calls prepares their tasks."""
-        return dispatch
-
-    def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
-        """Tell both, or only the other one, that a call is over."""
-        if began.__class__ is list:
-            super().call_ended(began, call, outcome, size, answer)
-        elif self._other is not None:
-            self._other.call_ended(began, call, outcome, size, answer)
-
-
 class ObservedQuestion:
     """A request of a server to its client, while it waits for the answer.
 
@@ -496,6 +402,8 @@ def _joined(each: tuple[Guarded, ...]) -> Guarded | None:
     samplers = [one for one in each if one.samples]
     others = [one for one in each if not one.samples]
     if len(samplers) == 1 and len(others) <= 1 and all(one.needs_time_only for one in others):
+        from mcpearl.runtime.sampled import Sampled  # loaded with the observer
+
         return Sampled(each)
     return Several(each) if len(each) > 1 else (each[0] if each else None)
 

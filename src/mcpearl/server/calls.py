@@ -94,7 +94,7 @@ class Calls:
         self.minded = observer is not None  # there is work to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
-        self._row: Row | None = None  # the calls that are counted together, while they are read
+        self._row: Row | None = None  # counts the call that runs with others, if it succeeds
         self._recorder = recorder = core.recorder
         if recorder is not None:
             watching = recorder.committing if recorder.durable else recorder.watching
@@ -300,7 +300,9 @@ class Calls:
         if row is not None:
             try:
                 if call.params.name == row.tool:
-                    row.times.append(clock.monotonic())
+                    now = clock.monotonic()
+                    row.times.append(now - row.since)
+                    row.since = now
                     row.size += size
                 else:
                     row.add_first(call.params.name, size)
@@ -308,7 +310,9 @@ class Calls:
             except AttributeError:
                 pass  # it is not the answer to `tools/call`
         if self._answered is not None:
-            self._answered(call, answer, size)
+            row = self._row
+            tell = self._answered if row is None else row.tell_apart
+            tell(call, answer, size)
         return size
 
     def _no_form(self, call: Call, error: Exception) -> bytes | None:

@@ -35,12 +35,14 @@ def only_error(error: BaseException) -> BaseException:
 def answer_to(call: Call, error: BaseException, *, mask: bool) -> "types.CallToolResult | McpError":
     """Return the answer to a call whose handler raised `error`; log what no caller is to blame for."""
     error = only_error(error)
-    if isinstance(error, (LimitReached, OutputError)):
-        logger.warning("%s: %s", _subject(call), error)
+    if isinstance(error, LimitReached):
+        logger.warning("%s: %s", _logged(call), error)
+    elif isinstance(error, OutputError):  # its text repeats the result, which logs do not have
+        logger.warning("%s: the result does not fit; the answer says where", _logged(call))
     elif isinstance(error, StoreUnavailable):
-        logger.error("%s: %s", _subject(call), error)
+        logger.error("%s: %s", _logged(call), error)
     elif not isinstance(error, (McpError, ArgumentsError, ToolError)):
-        logger.error("%s raised", _subject(call), exc_info=error)
+        logger.error("%s raised", _logged(call), exc_info=error)
     return answer_unlogged(call, error, mask=mask)
 
 
@@ -94,6 +96,11 @@ def _named(call: Call) -> dict[str, str]:
     name = getattr(call.params, "name", None)
     uri = getattr(call.params, "uri", None)
     return {"name": name} if name else {"uri": uri} if uri else {"method": call.method}
+
+
+def _logged(call: Call) -> str:
+    """Return what logs call a call: URIs are arguments, which logs do not have."""
+    return _subject(call) if call.method in ("tools/call", "prompts/get") else call.method
 
 
 def _subject(call: Call) -> str:

@@ -6,14 +6,15 @@ together.
 """
 
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
 
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, run_through
-from mcpearl.runtime.observer import FollowedLate
-from mcpearl.runtime.observers import Guarded, Sampled
+from mcpearl.runtime.observer import MOST_IN_ROW, FollowedLate
+from mcpearl.runtime.observers import Guarded
+from mcpearl.runtime.sampled import Sampled
 from mcpearl.server.calls import Calls, Run, shutting_down
 from mcpearl.server.core import ServerCore
 
@@ -21,8 +22,8 @@ from mcpearl.server.core import ServerCore
 class TimedCalls(Calls):
     """Calls that the observer adds up.
 
-    A call that was read with others has no `noted` at first. It gets one when the observer needs it: the
-    call waits, fails, or is not one of a tool.
+    A call that is known not to wait, or was read with others, has no `noted` at first. It gets one when
+    the observer needs it: the call waits, fails, or is not one of a tool.
     """
 
     __slots__ = ("_rows",)
@@ -31,24 +32,33 @@ class TimedCalls(Calls):
         super().__init__(core, *rest)
         self._rows = None if core.observer is None else core.observer.row()
 
-    def start_at_once(self, call: Call) -> None:
-        """Start a call of a tool that is known not to wait; only the time is noted."""
+    def start_at_once(self, call: Call, context: Context | None = None) -> None:
+        """Start a call of a tool that is known not to wait; by default in a copy of the context."""
         if self._closing:
             self.answer(call, shutting_down())
             return
-        call.noted = clock.monotonic()
-        stand_in = self._stand_in or self._make_stand_in()
-        work = run_through(self._loop, self.run(call), stand_in)
-        if work is not None:
-            call.work = work
+        row = self._row = self._rows
+        if row is None:
+            call.noted = clock.monotonic()
+        else:
+            if not len(row.times) % MOST_IN_ROW:
+                row.make_room()
+            row.since = clock.monotonic()
+        try:
+            stand_in = self._stand_in or self._make_stand_in()
+            work = run_through(self._loop, self.run(call), stand_in, context)
+            if work is not None:
+                call.work = work
+                self._leave(call)
+        finally:
+            self._row = None
 
     def begin_read(self) -> Callable[[Call], None]:
         """Return the function that starts each of the calls that were read together."""
         if self._closing:
             return self.start
-        row = self._rows
+        row = self._row = self._rows
         if row is not None:
-            self._row, self._answered = row, row.tell_apart
             row.begin()
         return self.start_read
 
@@ -56,8 +66,7 @@ class TimedCalls(Calls):
         """Tell the observer of the calls that were answered."""
         row, self._row = self._row, None
         if row is not None:
-            self._answered = row.tell
-            row.end()
+            row.settle()
 
     def start_read(self, call: Call) -> None:
         """Start a call, which begins when the one before it was answered."""
@@ -69,14 +78,14 @@ class TimedCalls(Calls):
         """Go on with the next call after one that has a task, and may wait."""
         if self._row is not None:
             if call.noted is None and self._end.is_open(call):
-                call.noted = self._row.latest
+                call.noted = self._row.since
             self._row.begin()
 
     def stop_all(self) -> None:
         """Stop every call: the client is gone."""
         if self._row is not None:  # it went while a call ran that was read with others
             for call in self._end.in_flight.values():
-                call.noted = self._row.latest if call.noted is None else call.noted
+                call.noted = self._row.since if call.noted is None else call.noted
         super().stop_all()
 
 
@@ -111,8 +120,8 @@ class SampledCalls(TimedCalls):
         if self._closing:
             return self.start
         row, stretch = self._rows, self._stretch
+        self._row = row
         if row is not None:
-            self._row, self._answered = row, row.tell_apart
             row.since = clock.monotonic()
         if stretch.left:
             self._free, stretch.left = stretch.left, 0
@@ -123,8 +132,7 @@ class SampledCalls(TimedCalls):
         """Tell the observer of the calls that were answered, and take the mark from the context."""
         row, self._row = self._row, None
         if row is not None:
-            self._answered = row.tell
-            row.end()
+            row.settle()
         if self._marked:
             self._marked = False
             self._stretch.left, self._free = self._free, 0
@@ -152,37 +160,31 @@ class SampledCalls(TimedCalls):
         row = self._row
         if row is None or self._closing or _has_trace(call.params.meta or {}):
             return False
-        late = self._begin_late(call, row.latest, self._passed)
+        late = self._begin_late(call, row.since, self._passed)
         if late is None:
             return False
         self._begin_late_call(call, late)
         if call.work is not None:
             self._leave(call)
         if not self._end.is_open(call):
-            self._end_late(late, call, row.latest)
+            self._end_late(late, call, row.since)
         if not self._closing:
             self._stretch.draw()
             self._free, self._stretch.left = self._stretch.left, 0
         return True
 
-    def start_at_once(self, call: Call) -> None:
+    def start_at_once(self, call: Call, context: Context | None = None) -> None:
         """Start a call of a tool that is known not to wait, in a marked context if it is not followed."""
         stretch, meta = self._stretch, call.params.meta
         if meta is not None and ("traceparent" in meta or "baggage" in meta):  # as `_has_trace`
             self.start(call)
-            return
-        if not stretch.left:
-            if not (stretch.wins and self._follow_alone(call)):
-                self.start(call)
-            return
-        stretch.left -= 1
-        call.noted = clock.monotonic()
-        context = copy_context()
-        context.run(self._pass_by)
-        stand_in = self._stand_in or self._make_stand_in()
-        work = run_through(self._loop, self.run(call), stand_in, context)
-        if work is not None:
-            call.work = work
+        elif stretch.left:
+            stretch.left -= 1
+            context = copy_context()
+            context.run(self._pass_by)
+            TimedCalls.start_at_once(self, call, context)  # `super()` takes longer
+        elif not (stretch.wins and self._follow_alone(call)):
+            self.start(call)
 
     def _follow_alone(self, call: Call) -> bool:
         """Start a call that is followed; see `_follow`. It was not read with others."""

@@ -104,7 +104,7 @@ class SoloConnection(CallEnd):
 
     def reserve(self, uri: str) -> None:
         """Refuse: without a session a client subscribes with `subscriptions/listen`."""
-        raise LimitReached(f"{uri!r} cannot be subscribed to: this client has no session")
+        raise LimitReached("This resource cannot be subscribed to: this client has no session")
 
     def subscribe(self, uri: str) -> None:
         """Do nothing: `reserve` has refused."""

@@ -21,6 +21,9 @@ class Traced:
 
     __slots__ = ("attributes", "began", "context", "span")
 
+    is_own = True
+    """Whether the span is ended with the call."""
+
     def __init__(
         self, span: trace.Span, context: Context, attributes: Attributes, began: float
     ) -> None:

@@ -38,6 +38,7 @@ OTHER = "_OTHER"
 
 _LARGEST = {"lag", "lag_max"}  # gauges for which the largest value of all processes is shown
 _NAMED = ("tools/call", "prompts/get")
+_MAX_ROWS = 256  # rows that are kept before they are settled
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
@@ -135,6 +136,7 @@ class Metrics(FastObserver):
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
         self._tools: dict[str, Series] = {}  # those of the above that are of tools that succeeded
+        self._rows: set[Row] = set()  # of connections whose last calls are not counted yet
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         # They are 0 from the start: Prometheus does not see the first event of a series that begins at 1.
@@ -177,9 +179,9 @@ class Metrics(FastObserver):
         """
         noted = call.noted
         if (
-            answer.__class__ is EncodedToolResult
+            type(answer) is EncodedToolResult
             and size
-            and noted.__class__ is float
+            and type(noted) is float
             and call.method == "tools/call"
         ):  # as most are
             took = clock.monotonic() - noted
@@ -190,7 +192,7 @@ class Metrics(FastObserver):
                 series.seconds += took
                 series.size += size
                 series.short += 1
-        elif noted.__class__ is list:
+        elif type(noted) is list:
             self.tell_followed(call, answer, size)
         elif noted is not None and (size or call.batch is not None):
             self.call_ended(noted, call, outcome_of(answer), size, answer)
@@ -213,16 +215,26 @@ class Metrics(FastObserver):
 
     def add_up(self, row: Row) -> None:
         """Count calls of a tool that succeeded."""
-        since, times = row.since, row.times
-        took, series = times[-1] - since, self._series_of_tool(row.tool)
+        times, series = row.times, self._series_of_tool(row.tool)
         series.size += row.size
-        if took <= SHORT:  # as most rows are
-            series.seconds += took
+        if max(times) <= SHORT:  # as most rows are
+            series.seconds += sum(times)
             series.short += len(times)
             return
-        for ended in times:
-            series.add(ended - since, 0)
-            since = ended
+        for took in times:
+            series.add(took, 0)
+
+    def keep(self, row: Row) -> None:
+        """Remember a row until the numbers are wanted; when there are many, settle all."""
+        if len(self._rows) >= _MAX_ROWS:
+            self._settle()
+        self._rows.add(row)
+
+    def _settle(self) -> None:
+        """Count the calls that are not counted yet."""
+        rows, self._rows = self._rows, set()
+        for row in rows:
+            row.settle()
 
     def _series_of_tool(self, name: str) -> Series:
         """Return the series of a tool that succeeded."""
@@ -301,10 +313,12 @@ class Metrics(FastObserver):
     @property
     def series(self) -> int:
         """How many combinations of method, name and type of error are counted apart."""
+        self._settle()
         return len(self._calls)
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the numbers of this process, with those of the processes before it."""
+        self._settle()
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }

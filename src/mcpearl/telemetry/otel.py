@@ -9,24 +9,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
 from mcpearl.runtime.observer import AnsweredMessage, Outcome, SamplingObserver, Stretch
-from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
+from mcpearl.telemetry.describing import GETTER, LONGEST_ID, describe_wire, error_type, failure
+from mcpearl.telemetry.durations import NAMES, Attributes, Durations, Side
 from mcpearl.telemetry.late import LateCall, Traced
 from mcpearl.telemetry.metrics import MAX_SERIES, OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
+from mcpearl.telemetry.outer_span import Adopted, outer_span
+from mcpearl.telemetry.question_spans import QuestionSpan, QuestionSpans
 from mcpearl.telemetry.sampling import (
     Coin,
     Draws,
@@ -43,34 +45,6 @@ from mcpearl.telemetry.sdk import set_up
 logger = logging.getLogger("mcpearl.telemetry")
 
 Knows = Callable[[str, str], bool]
-_LONGEST = 8192  # characters of a member of `_meta` that is read
-_LONGEST_ID = 256  # characters of an id that a client chose
-
-
-class MetaGetter(Getter[Mapping[str, Any]]):
-    """Reads the context of a trace from the `_meta` of a request, whatever a client puts there."""
-
-    def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
-        """Return the value of a key, if it is text of at most 8,192 characters."""
-        found = carrier.get(key)
-        return [found] if isinstance(found, str) and len(found) <= _LONGEST else None
-
-    def keys(self, carrier: Mapping[str, Any]) -> list[str]:
-        """Return the keys."""
-        return list(carrier)
-
-
-_GETTER = MetaGetter()
-
-
-class QuestionSpan(NamedTuple):
-    """A question with a span."""
-
-    span: trace.Span
-    context: Context
-    began: float
-    token: Any
-    """What ends the span being the current one; None where it is not."""
 
 
 class OpenTelemetry(SamplingObserver):
@@ -103,6 +77,9 @@ class OpenTelemetry(SamplingObserver):
         self._tracer = trace.get_tracer("mcpearl", __version__)
         self._coin = Coin(self._tracer)
         self._durations = Durations(side, self._server) if telemetry.metrics else None
+        self._questions = QuestionSpans(
+            self._tracer, self._is_server, telemetry, self._server, self._durations
+        )
         if telemetry.traces and self._is_server:
             tracing.use(_current_meta, partial(_enter, service))
         self._described: dict[tuple[str, str, str, str], Attributes] = {}
@@ -191,7 +168,7 @@ class OpenTelemetry(SamplingObserver):
             has_span = trace.get_current_span(current).get_span_context().is_valid
             return current if has_span or current else None
         meta: Any = getattr(call.params, "meta", None)
-        return propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
+        return propagate.extract(meta, Context(), GETTER) if has_trace(meta) else None
 
     def _begin(
         self,
@@ -207,6 +184,10 @@ class OpenTelemetry(SamplingObserver):
         if parent is None:
             span = self._coin.start_span(title, self._kind, attributes, links, earlier)
             return Traced(span, context_of(span), attributes, began)
+        outer = None if self._is_server else outer_span(parent, call)
+        if outer is not None:
+            outer.set_attributes(attributes)
+            return Adopted(outer, parent, attributes, began)
         span = self._tracer.start_span(
             title, parent, self._kind, attributes=attributes, links=links
         )
@@ -236,13 +217,13 @@ class OpenTelemetry(SamplingObserver):
             found[NAMES[method]] = name
         if method == "tools/call":
             found["gen_ai.operation.name"] = "execute_tool"
-        self._describe_wire(found, version, medium)
+        describe_wire(found, version, medium)
         if len(self._described) < MAX_SERIES:
             self._described[method, name, version, medium] = found
         return found
 
     def _describe_caller(self, found: Attributes, call: Any) -> None:
-        found["jsonrpc.request.id"] = str(call.id)[:_LONGEST_ID]
+        found["jsonrpc.request.id"] = str(call.id)[:LONGEST_ID]
         address = call.outlet.address
         if address is not None:
             found["client.address"] = address
@@ -257,12 +238,6 @@ class OpenTelemetry(SamplingObserver):
         if connection is not None and connection.end.agreed is not None:
             self._travels = connection.end.agreed, connection.transport.medium
         return self._travels
-
-    @staticmethod
-    def _describe_wire(found: Attributes, version: str, medium: str) -> None:
-        found |= MEDIA.get(medium, {})
-        if version:
-            found["mcp.protocol.version"] = version
 
     def _add_contents(self, found: Attributes, call: Any) -> None:
         uri = getattr(call.params, "uri", None)
@@ -305,7 +280,7 @@ class OpenTelemetry(SamplingObserver):
             durations = None
         if durations is None and isinstance(began, Unsampled):
             return
-        error = _error_type(outcome, answer)
+        error = error_type(outcome, answer)
         if isinstance(began, Traced):
             self._end(began, call, error, outcome, answer)
         if durations is not None:
@@ -318,9 +293,9 @@ class OpenTelemetry(SamplingObserver):
     ) -> None:
         span = traced.span
         if span.is_recording():
-            if error is not None:
+            if error is not None and traced.is_own:
                 span.set_attribute("error.type", error)
-                span.set_status(self._failure(answer))
+                span.set_status(failure(answer, self._telemetry))
             if outcome in ("result", "tool_error") and self._is_unnamed(traced, call):
                 self._name(span, call)
             if isinstance(answer, McpError):
@@ -329,18 +304,14 @@ class OpenTelemetry(SamplingObserver):
                 span.set_attribute("jsonrpc.request.id", str(call.sent[-1].id))
             if self._telemetry.contents and outcome == "result" and call.method == "tools/call":
                 span.set_attribute("gen_ai.tool.call.result", _json(answer))
-        span.end()
-
-    def _failure(self, answer: Any) -> Status:
-        """Return the status of an error. Its message may repeat arguments and URIs."""
-        message = getattr(answer, "message", None) if self._telemetry.contents else None
-        return Status(StatusCode.ERROR, message)
+        if traced.is_own:
+            span.end()
 
     @staticmethod
     def _is_unnamed(traced: Traced, call: Any) -> bool:
         """Whether a call names a tool or prompt that was not known to be there when it began."""
         key = NAMES.get(call.method)
-        return key is not None and key not in traced.attributes
+        return key is not None and key not in traced.attributes and traced.is_own
 
     def _name(self, span: trace.Span, call: Any) -> None:
         """Name what was called, now that it is known to exist."""
@@ -363,7 +334,7 @@ class OpenTelemetry(SamplingObserver):
         context = Context()
         if self._telemetry.traces:
             meta = message.meta
-            parent = propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
+            parent = propagate.extract(meta, Context(), GETTER) if has_trace(meta) else None
             if parent is not None or self._coin.flip():
                 context = self._span_of_message(message, method, error, parent or context)
         if self._durations is not None and self._durations.are_recorded:
@@ -375,9 +346,9 @@ class OpenTelemetry(SamplingObserver):
     ) -> Context:
         """Export the span of a request that was answered, and return its context."""
         attributes: Attributes = {"mcp.method.name": method}
-        self._describe_wire(attributes, "", message.wire)
+        describe_wire(attributes, "", message.wire)
         if message.id is not None:
-            attributes["jsonrpc.request.id"] = str(message.id)[:_LONGEST_ID]
+            attributes["jsonrpc.request.id"] = str(message.id)[:LONGEST_ID]
         if error is not None:
             attributes |= {"error.type": error, "rpc.response.status_code": error}
         ended = time.time_ns()
@@ -401,51 +372,20 @@ class OpenTelemetry(SamplingObserver):
 
     # Questions of servers
 
-    def question_began(self, question: Any) -> "QuestionSpan | None":
+    def question_began(self, question: Any) -> QuestionSpan:
         """Begin a span: a server sends a request, and its client serves it."""
-        began = clock.monotonic()
-        if not self._telemetry.traces:
-            return QuestionSpan(trace.INVALID_SPAN, Context(), began, None)
-        attributes: Attributes = {"mcp.method.name": question.method, **self._server}
-        self._describe_wire(attributes, question.version, question.medium)
-        kind, parent = SpanKind.CLIENT, otel_context.get_current()
-        if not self._is_server:
-            kind = SpanKind.SERVER
-            meta: Any = getattr(question.params, "meta", None)
-            if has_trace(meta):
-                parent = propagate.extract(meta, parent, _GETTER)
-        span = self._tracer.start_span(question.method, parent, kind, attributes=attributes)
-        context = trace.set_span_in_context(span, parent)
-        token = None if self._is_server else otel_context.attach(context)
-        return QuestionSpan(span, context, began, token)
+        return self._questions.began(question)
 
-    def question_meta(self, began: "QuestionSpan | None") -> dict[str, str]:
+    def question_meta(self, began: QuestionSpan | None) -> dict[str, str]:
         """Return the members of `_meta` that tell the client which span the question belongs to."""
-        carrier: dict[str, str] = {}
-        if began is not None:
-            propagate.inject(carrier, began.context)
-        return carrier
+        return self._questions.meta(began)
 
     def question_ended(
-        self, began: "QuestionSpan | None", question: Any, outcome: Outcome, answer: Any
+        self, began: QuestionSpan | None, question: Any, outcome: Outcome, answer: Any
     ) -> None:
-        """End the span."""
-        if began is None:
-            return
-        error = _error_type(outcome, answer)
-        if error is not None:
-            began.span.set_attribute("error.type", error)
-            began.span.set_status(self._failure(answer))
-        if question.id is not None:
-            began.span.set_attribute("jsonrpc.request.id", str(question.id)[:_LONGEST_ID])
-        if isinstance(answer, McpError):
-            began.span.set_attribute("rpc.response.status_code", str(answer.code))
-        began.span.end()
-        if began.token is not None:
-            otel_context.detach(began.token)
-        if self._durations is not None and self._durations.are_recorded:
-            took, travels = clock.monotonic() - began.began, (question.version, question.medium)
-            self._durations.question(took, question.method, error, travels)
+        """End the span, and record the time."""
+        if began is not None:
+            self._questions.ended(began, question, outcome, answer)
 
     # Sessions
 
@@ -477,7 +417,7 @@ def _current_meta() -> dict[str, str]:
 def _enter(service: str, meta: Mapping[str, Any]) -> None:
     """Make the span that another process named the current one here."""
     set_up(service)  # this process may have been forked before the server had set it up
-    otel_context.attach(propagate.extract(meta, Context(), _GETTER))
+    otel_context.attach(propagate.extract(meta, Context(), GETTER))
 
 
 def _nothing(*_: Any) -> None:
@@ -500,15 +440,6 @@ def server_attributes(url: object) -> Attributes:
         return {}
     found: Attributes = {} if address is None else {"server.address": address}
     return found if port is None or not found else {**found, "server.port": port}
-
-
-def _error_type(outcome: Outcome, answer: Any) -> str | None:
-    """Return the `error.type` of a call; None if it succeeded."""
-    if outcome == "result":
-        return None
-    if outcome != "error":
-        return outcome
-    return str(answer.code) if isinstance(answer, McpError) else type(answer).__name__
 
 
 def _json(contents: Any) -> str:

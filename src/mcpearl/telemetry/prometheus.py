@@ -122,7 +122,7 @@ METRICS: dict[str, Metric] = {
     "refused_": Metric(
         "mcpearl_http_refused_total",
         "counter",
-        "HTTP requests that were refused before their message was read.",
+        "HTTP requests that were refused as such, whatever their message asks for.",
         "status",
     ),
     "streams": Metric("mcpearl_streams", "gauge", "HTTP streams that wait for something to send."),

@@ -288,7 +288,7 @@ class NoClient:
 
     def reserve(self, uri: str) -> None:
         """Refuse: there is no client."""
-        raise LimitReached(f"{uri!r} cannot be subscribed to: there is no connection")
+        raise LimitReached("This resource cannot be subscribed to: there is no connection")
 
     def subscribe(self, uri: str) -> None:
         """Do nothing: `reserve` has refused."""

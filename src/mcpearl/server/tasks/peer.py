@@ -126,7 +126,7 @@ class TaskPeer:
 
     def reserve(self, uri: str) -> None:
         """Refuse: a task does not subscribe."""
-        raise LimitReached(f"{uri!r} cannot be subscribed to: this is a task")
+        raise LimitReached("This resource cannot be subscribed to: this is a task")
 
     def subscribe(self, uri: str) -> None:
         """Do nothing: `reserve` has refused."""

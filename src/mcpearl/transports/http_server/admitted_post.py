@@ -9,9 +9,10 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
-from mcpearl.transports.http_server.gate import Gate
+from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.post import CallRunner, PostOutlet
+from mcpearl.types.jsonrpc import HEADER_MISMATCH
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_server.endpoint import Endpoint
@@ -55,7 +56,15 @@ class Post(Struct):
             raise gate.insufficient(self.request, needed)
 
     def refuse(self, error: McpError) -> None:
-        """Answer with an error of the request itself."""
+        """Answer with an error of the request itself, and note that it was refused."""
         message = self.message
+        self.endpoint.refusals.note(self.request, Refused(400, _logged(error)))
         id = message.id if isinstance(message, Envelope) and message.id is not UNSET else None
         self.outlet.refuse(codec.encode_error(id, error))
+
+
+def _logged(error: McpError) -> str:
+    """Return what logs say of headers that differ from the message: which one, but not its value."""
+    if error.code != HEADER_MISMATCH:
+        return "Invalid params"
+    return error.message.partition(" header ")[0]

@@ -244,6 +244,7 @@ class End:
         """Answer a call with an error; None when there is nothing to send."""
         if not self.is_open(call):
             return None
+        call.failed = True
         return self._finish(call, codec.encode_error(call.id, error))
 
     # Asking

@@ -199,7 +199,6 @@ class End:
     # Answering
 
     def _admit(self, call: Call) -> Call:
-        call.key = call.id
         if call.key in self.in_flight:
             raise McpError(
                 INVALID_REQUEST, f"The id {_shown(call.id)} belongs to a request still in flight"

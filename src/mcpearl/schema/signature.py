@@ -76,8 +76,9 @@ class Signature:
         """
         if arguments is None:
             arguments = b"{}"
+        decode = self._decode  # calling a local name is faster than calling an attribute
         try:
-            return self._decode(arguments)
+            return decode(arguments)
         except self._mismatch as error:
             from mcpearl.schema.whole_numbers import with_whole_numbers
 

@@ -26,7 +26,12 @@ __all__ = ["Arguments", "Signature", "compile_signature"]
 
 
 class Signature:
-    """A compiled function signature: the schema, the decoder, and the call."""
+    """A compiled function signature: the schema, the decoder, and the call.
+
+    Args:
+        subject: The function, its parameters and its docstring; `compile_signature` reads them.
+        injected: The parameters that the caller does not give: `call` takes their values.
+    """
 
     __slots__ = (
         "_compiled",

@@ -53,9 +53,10 @@ class LateTool:
         options: The options of `ToolEntry`.
     """
 
-    __slots__ = ("_entry", "_function", "_options", "_pool", "at_once", "call", "name", "scopes")
+    __slots__ = ("_entry", "_function", "_options", "_pool", "at_once", "name")
 
     meter: Meter | None = None
+    scopes: frozenset[str] = frozenset()
     tasks: Tasks | None = None
 
     def __init__(
@@ -63,14 +64,10 @@ class LateTool:
     ) -> None:
         self.name: str = options.get("name") or function.__name__
         self.at_once = options.get("timeout") is None and never_waits(function)
-        self.scopes: frozenset[str] = frozenset()
         self._function = function
         self._pool = pool
         self._options = options
         self._entry: ToolEntry | None = None
-        self.call: Callable[[Raw | UnsetType, Context], Coroutine[Any, Any, Result | Encoded]]
-        self.call = self._first_call
-        """Calls the tool with raw arguments."""
 
     @property
     def mirrored(self) -> dict[Path, str]:
@@ -82,9 +79,8 @@ class LateTool:
         """What clients see of the tool."""
         return self.compiled().definition
 
-    def _first_call(
-        self, raw: Raw | UnsetType, ctx: Context
-    ) -> Coroutine[Any, Any, Result | Encoded]:
+    def call(self, raw: Raw | UnsetType, ctx: Context) -> Coroutine[Any, Any, Result | Encoded]:
+        """Call the tool with raw arguments."""
         return self.compiled().call(raw, ctx)
 
     def compiled(self) -> ToolEntry:
@@ -94,7 +90,6 @@ class LateTool:
                 from mcpearl.server.registry.tools import ToolEntry
 
             self._entry = ToolEntry(self._function, self._pool, **self._options)
-            self.call = self._entry.call
         return self._entry
 
 

@@ -218,8 +218,7 @@ class Registry(Handler):
             raise unknown_tool(params.name)
         if entry.scopes:
             _require("Tool", params.name, entry.scopes, ctx)
-        run = entry.call  # calling a local name is faster than calling a slot
-        return run(params.arguments, ctx)
+        return entry.call(params.arguments, ctx)
 
     def has(self, method: str, name: str) -> bool:
         """Whether there is a tool (`tools/call`) or a prompt (`prompts/get`) of this name."""

@@ -8,6 +8,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 
 import mcpearl
 import mcpearl.auth
+import mcpearl.schema
 import mcpearl.testing
 import mcpearl.types
 
@@ -22,9 +24,16 @@ import mcpearl.types
 DOCUMENTED = (
     "mcpearl.client.cache.ResponseCache",
     "mcpearl.client.subscription.Subscription",
+    "mcpearl.console.standalone.serving_console",
     "mcpearl.runtime.backoff.Backoff",
+    "mcpearl.server.extensions.method",
+    "mcpearl.server.tasks.extension.TasksExtension",
+    "mcpearl.server.tasks.options.TaskBounds",
+    "mcpearl.telemetry.behind.Behind",
+    "mcpearl.telemetry.recent.RecentCalls",
 )
 
+ROOT = Path(__file__).parent.parent
 FAULTS = ("crash", "cut", "drop", "duplicate", "freeze", "garble", "reorder", "slow")
 
 NAMES = [
@@ -32,6 +41,7 @@ NAMES = [
     *(f"mcpearl.auth.{name}" for name in mcpearl.auth.__all__),
     *(f"mcpearl.testing.{name}" for name in mcpearl.testing.__all__ if name != "WIRES"),
     *(f"mcpearl.testing.faults.{name}" for name in FAULTS),
+    *(f"mcpearl.schema.{name}" for name in mcpearl.schema.__all__),
     *DOCUMENTED,
 ]
 FUNCTIONS_OF_TYPES = [
@@ -39,6 +49,19 @@ FUNCTIONS_OF_TYPES = [
     for name in mcpearl.types.__all__
     if inspect.isfunction(getattr(mcpearl.types, name))
 ]
+
+
+DOCUMENTATION = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+_IMPORTED = re.compile(r"from (mcpearl[\w.]*) import (\([^)]*\)|[^\n#]+)")
+
+
+def imported(text: str) -> set[str]:
+    """Return the names that a page imports from the package."""
+    return {
+        f"{module}.{name}".removeprefix("mcpearl.") if module == "mcpearl" else f"{module}.{name}"
+        for module, names in _IMPORTED.findall(text)
+        for name in re.findall(r"(\w+)(?: as \w+)?(?:,|$)", re.sub(r"[()\s]+$|^\(", "", names))
+    }
 
 
 def resolve(name: str) -> Any:
@@ -83,6 +106,13 @@ def documented(doc: str | None) -> set[str]:
         return set()
     section = re.split(r"\n\s*\n|\n(?=\S)", section, maxsplit=1)[0]
     return set(re.findall(r"^\*{0,2}(\w+):", textwrap.dedent(section), re.MULTILINE))
+
+
+def inherited(value: Any, method: str) -> str | None:
+    """Return the docstring of what a class overrides."""
+    bases = value.__mro__[1:] if isinstance(value, type) else ()
+    found = (inspect.getdoc(vars(each)[method]) for each in bases if method in vars(each))
+    return next(found, None)
 
 
 def field_docs(struct: type) -> set[str]:
@@ -135,7 +165,7 @@ def test_parameters_are_documented(name: str) -> None:
     value = resolve(name)
     assert inspect.getdoc(value)
     for method, function in functions(value):
-        found = documented(inspect.getdoc(function))
+        found = documented(inspect.getdoc(function)) or documented(inherited(value, method))
         if method == "__init__":
             found |= documented(inspect.getdoc(value))
         missing = [p.name for p in parameters(function) if p.name not in found]
@@ -157,6 +187,13 @@ def test_fields_are_documented(name: str) -> None:
         if kind.__module__.startswith("mcpearl"):
             found |= field_docs(kind)
     assert not [field for field in record.__struct_fields__ if field not in found]
+
+
+def test_what_the_documentation_imports_is_looked_at_here() -> None:
+    known = {*NAMES, *(f"mcpearl.types.{name}" for name in mcpearl.types.__all__)}
+    found = set().union(*(imported(page.read_text()) for page in DOCUMENTATION))
+    assert {"Server", "mcpearl.schema.compile_schema"} <= found
+    assert found <= known
 
 
 def test_undocumented_parameters_are_found() -> None:

@@ -164,6 +164,14 @@ def test_the_same_presentation_is_read_once_and_another_is_read_anew() -> None:
     assert reception.caller(META).log_level is None
 
 
+def test_a_handler_that_changes_its_meta_does_not_change_who_calls_next() -> None:
+    reception = CallerReader(SUPPORTED)
+    given = dict(META)
+    reception.caller(given)
+    given[LOG_LEVEL_KEY] = "debug"
+    assert reception.caller(META | {LOG_LEVEL_KEY: "debug"}).log_level == "debug"
+
+
 def test_a_bad_presentation_does_not_spoil_the_next() -> None:
     end = a_server()
     admitted(end.receive(modern(1, "tools/list")))

@@ -1,6 +1,6 @@
 """Completion in shells of what a server offers, and of words that bash would take apart.
 
-A server is asked for its lists when the key is pressed. Whoever presses it does not mean to run anything,
+A server is asked for its lists when the key is pressed. Pressing it must not run anything,
 so only servers at an address are asked: one that was typed, or that a file of the user's own names. What
 the current directory has may be a stranger's: it is not started, and gets no requests. A command from a
 file of the user's own may run what is in the current directory too, so it is not started either. What

@@ -79,7 +79,7 @@ class Live:
             "failed": failed,
             "in_flight": sum(len(each.end.in_flight) for each in core.roster),
             "connections": len(core.roster),
-            "sessions": sum(getattr(each, "session", None) is not None for each in core.roster),
+            "sessions": sum(each.session is not None for each in core.roster),
             "lag": lag,
             "cpu": used,
             "memory": process.get("process_resident_memory_bytes", {}).get("", 0),
@@ -115,7 +115,7 @@ class Live:
             "protocol": None if caller is None else caller.version.name,
             "session": id[:10] if id is not None else None,
             "wire": transport.medium,
-            "principal": getattr(principal, "subject", None),
+            "principal": None if principal is None else principal.subject,
             "in_flight": flying,
             "asked": len(connection.end.pending),
             "subscriptions": connection.followed(),
@@ -148,7 +148,7 @@ class Live:
                 "name": name_of(each.call),
                 "session": session_of(each.call),
                 "trace": trace_of(each.call),
-                "client": getattr(each.call.caller.client, "name", None),
+                "client": client.name if (client := each.call.caller.client) else None,
                 "seconds": now - each.since,
             }
             for each in found.values()

@@ -196,7 +196,8 @@ class Watching:
                     raise ValueError("the call is over already")
                 logger.warning("a call of %s was stopped from the console", running.call.method)
             case actions.EndSession(number=number):
-                session = getattr(live.find_connection(number), "session", None)
+                connection = live.find_connection(number)
+                session = None if connection is None else connection.session
                 if session is None:
                     raise ValueError("the session has ended already")
                 logger.warning("%r was ended from the console", session)

@@ -401,7 +401,7 @@ class Upstream:
         if isinstance(error, LimitReached):
             return McpError(INTERNAL_ERROR, str(error))
         self.breaker.failed(error)
-        return self._not_there(getattr(error, "reason", None) or str(error))
+        return self._not_there(error.reason if isinstance(error, ConnectionLost) else str(error))
 
     async def follow_in_sessions(self, tenant: Tenant, uri: str, ctx: Context) -> None:
         """Subscribe to a resource in the sessions that are kept for a client without a session."""

@@ -167,7 +167,7 @@ class ClientEnd(End):
             check_mode(self.capabilities, params.mode)
         assert self.caller is not None
         token = progress_token(params.meta)
-        return self._admit(Call(id, method, params, raw, self.caller, token, batch))
+        return self._admit(Call(id, method, params, raw, self.caller, token, batch, id))
 
     # Answering
 

@@ -199,7 +199,6 @@ class End:
     # Answering
 
     def _admit(self, call: Call) -> Call:
-        call.key = call.id
         if call.key in self.in_flight:
             raise McpError(
                 INVALID_REQUEST, f"The id {_shown(call.id)} belongs to a request still in flight"
@@ -244,6 +243,7 @@ class End:
         """Answer a call with an error; None when there is nothing to send."""
         if not self.is_open(call):
             return None
+        call.failed = True
         return self._finish(call, codec.encode_error(call.id, error))
 
     # Asking

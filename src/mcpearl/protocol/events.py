@@ -172,6 +172,8 @@ class Call(Struct, eq=False):
     """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
     recorded: Any = None
     """Run, number and start time of a call whose receipt has a begin and no end yet."""
+    failed: bool = False
+    """Whether it was answered with an error."""
     noted: Any = None
     """What the observer, if there is one, noted at the start: by default the monotonic time."""
 

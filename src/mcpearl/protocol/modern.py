@@ -50,26 +50,32 @@ class CallerReader:
     `principal` is the principal of the next message, if they differ.
     """
 
-    __slots__ = ("_identity", "_known", "_versions", "principal")
+    __slots__ = ("_identity", "_known", "_meta", "_versions", "principal")
 
     def __init__(self, versions: tuple[str, ...], principal: Any = None) -> None:
         self._versions = versions
         self.principal = principal
         self._identity: _Identity | None = None
         self._known: Caller | None = None
+        self._meta: dict[str, Any] | None = (
+            None  # what it was read from, with members of other kinds
+        )
 
     def caller(self, meta: dict[str, Any]) -> Caller:
         """Return the caller that `_meta` describes. Raises `McpError` naming what is wrong with it."""
+        known = self._known
+        if known is not None and known.principal is self.principal and meta == self._meta:
+            return known
         identity = (
             meta.get(PROTOCOL_VERSION_KEY),
             meta.get(CLIENT_CAPABILITIES_KEY),
             meta.get(CLIENT_INFO_KEY),
             meta.get(LOG_LEVEL_KEY),
         )
-        known = self._known
         if known is None or known.principal is not self.principal or identity != self._identity:
             self._known = known = self._read(*identity)
             self._identity = identity
+            self._meta = dict(meta)  # a handler may change its own
         return known
 
     def _read(self, version: Any, capabilities: Any, client: Any, log_level: Any) -> Caller:

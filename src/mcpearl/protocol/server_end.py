@@ -40,6 +40,7 @@ from mcpearl.types.base import (
     CLIENT_INFO_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
+    RequestId,
     Result,
     decode,
     encode,
@@ -73,6 +74,7 @@ class ServerEnd(End):
         self.principal = principal
         self.renewable = renewable
         self.reception = modern.CallerReader(offer.versions, principal)
+        self._ids_repeat = False  # the requests are of several clients
         self.lifecycle.take(Step.CONNECT)
 
     def snapshot(self) -> EndSnapshot:
@@ -107,9 +109,8 @@ class ServerEnd(End):
     # Receiving
 
     def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:
-        method, id = envelope.method, envelope.id
-        assert method is not UNSET
-        assert id is not UNSET
+        method: str = envelope.method  # type: ignore[assignment]
+        id: RequestId = envelope.id  # type: ignore[assignment]
         offer = self.offer
         if offer.gate is not None:
             offer.gate(method)
@@ -139,7 +140,9 @@ class ServerEnd(End):
         if method in _ANSWERED_HERE:
             return self._answer(envelope, params, caller)
         token = progress_token(meta) if meta is not None and PROGRESS_TOKEN_KEY in meta else None
-        return self._admit(Call(id, method, params, raw, caller, token, batch))
+        # Where ids may repeat, the key is one that no peer can send: no client reaches a call of another.
+        key = object() if self._ids_repeat else id
+        return self._admit(Call(id, method, params, raw, caller, token, batch, key))
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
         """Return the caller, or None for a request that may precede the session."""
@@ -250,6 +253,10 @@ def encoded_result(
 class SoloEnd(ServerEnd):
     """Requests of many clients without sessions: each is self-contained, and ids may repeat."""
 
+    def __init__(self, offer: Offer, stamp: modern.Stamp, limits: Limits) -> None:
+        super().__init__(offer, stamp, limits)
+        self._ids_repeat = True
+
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of this principal."""
         self.reception.principal = principal
@@ -263,8 +270,6 @@ class SoloEnd(ServerEnd):
         return self.reception.caller(meta)
 
     def _admit(self, call: Call) -> Call:
-        # A key that no peer can send, so that no client reaches a call of another.
-        call.key = object()
         self.in_flight[call.key] = call
         return call
 

@@ -15,7 +15,13 @@ __all__ = ["Docstring", "parse_docstring"]
 
 
 class Docstring(msgspec.Struct):
-    """The parts of a docstring."""
+    """The parts of a docstring.
+
+    Args:
+        summary: What stands before its sections.
+        parameters: The description of each parameter.
+        returns: The description of the return value, if there is one.
+    """
 
     summary: str = ""
     parameters: dict[str, str] = {}

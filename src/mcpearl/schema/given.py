@@ -27,7 +27,10 @@ from mcpearl.schema.wording import path_text
 from mcpearl.types.base import decode_any
 
 if TYPE_CHECKING:
-    import jsonschema_rs
+    from jsonschema_rs import ValidationError
+    from jsonschema_rs import Validator as RustValidator
+else:
+    RustValidator = Any  # loaded when a schema is compiled
 
 __all__ = ["Validator", "compile_schema"]
 
@@ -47,12 +50,18 @@ _DIALECTS = {
 
 
 class Validator:
-    """A compiled schema with its validator; made by `compile_schema`."""
+    """A compiled schema with its validator; made by `compile_schema`.
+
+    Args:
+        schema: The JSON schema.
+        dialect: The version of JSON Schema it is read by, such as `2020-12`.
+        validator: Checks values against it.
+    """
 
     __slots__ = ("_deepest", "_is_valid", "_validator", "dialect", "schema")
 
     def __init__(
-        self, schema: dict[str, Any] | bool, dialect: str, validator: jsonschema_rs.Validator
+        self, schema: dict[str, Any] | bool, dialect: str, validator: RustValidator
     ) -> None:
         self.schema = schema
         self.dialect = dialect
@@ -118,7 +127,7 @@ def compile_schema(schema: dict[str, Any] | bool, *, where: str) -> Validator:
     return Validator(schema, dialect, _compiled(schema, dialect, where))
 
 
-def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonschema_rs.Validator:
+def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> RustValidator:
     import jsonschema_rs
 
     classes = {
@@ -163,12 +172,12 @@ def _fault(error: Any) -> str:
     return f"`{place}`: {message}" if place else message
 
 
-def _described(error: jsonschema_rs.ValidationError) -> str:
+def _described(error: ValidationError) -> str:
     place = path_text(error.instance_path)
     return f"`{place}`: {_cut(error.message)}" if place else _cut(error.message)
 
 
-def _named(errors: list[jsonschema_rs.ValidationError]) -> tuple[str, ...]:
+def _named(errors: list[ValidationError]) -> tuple[str, ...]:
     """Return the member that a mismatch of the whole object is about."""
     for error in errors[:1]:
         if error.kind.name == "required":

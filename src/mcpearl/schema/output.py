@@ -34,18 +34,21 @@ _GROUPS = (
 
 
 class Output:
-    """A compiled return type, its schema and its encoder; made by `compile_output`."""
+    """A compiled return type, its schema and its encoder; made by `compile_output`.
+
+    Args:
+        schema: The output schema; its type is always `object`.
+        wrapped: Whether the value is put under `result`.
+        encode: Encodes a value as structured content, already wrapped. Raises `OutputError`.
+    """
 
     __slots__ = ("encode", "schema", "wrapped")
 
     def __init__(
         self, schema: dict[str, Any], wrapped: bool, encode: Callable[[Any], bytes]
     ) -> None:
-        #: The output schema; its type is always `object`.
         self.schema = schema
-        #: Whether the value is put under `result`.
         self.wrapped = wrapped
-        #: Encodes a value as structured content, already wrapped. Raises `OutputError`.
         self.encode = encode
 
 

@@ -26,7 +26,12 @@ __all__ = ["Arguments", "Signature", "compile_signature"]
 
 
 class Signature:
-    """A compiled function signature: the schema, the decoder, and the call."""
+    """A compiled function signature: the schema, the decoder, and the call.
+
+    Args:
+        subject: The function, its parameters and its docstring; `compile_signature` reads them.
+        injected: The parameters that the caller does not give: `call` takes their values.
+    """
 
     __slots__ = (
         "_compiled",
@@ -76,8 +81,9 @@ class Signature:
         """
         if arguments is None:
             arguments = b"{}"
+        decode = self._decode  # calling a local name is faster than calling an attribute
         try:
-            return self._decode(arguments)
+            return decode(arguments)
         except self._mismatch as error:
             from mcpearl.schema.whole_numbers import with_whole_numbers
 

@@ -290,6 +290,7 @@ class Calls:
         else:
             size = len(message)
             if size > self._largest and call.batch is None:
+                call.failed = True
                 message = codec.encode_error(call.id, self._too_large(size))
                 size = len(message)
             call.outlet.finish(message)

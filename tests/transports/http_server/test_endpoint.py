@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from mcpearl import Context, Handler, Limits, Server
+from mcpearl import Context, Handler, Limits, McpError, Server
 from mcpearl.testing.clock import MovableClock
 from mcpearl.types import CallToolRequestParams, CallToolResult, Tool
 from tests.across import SharedFlag, SharedNotes
@@ -356,6 +356,26 @@ async def test_a_version_this_server_does_not_offer() -> None:
         answer = await client.post(body, headers)
         assert (answer.status, answer.code) == (400, UNSUPPORTED_VERSION)
         assert answer.json["error"]["data"]["supported"] == [LEGACY]
+
+
+@pytest.mark.parametrize("id", [1, "x" * 1000])
+async def test_an_error_of_a_call_decides_the_status_however_long_its_id_is(id: Any) -> None:
+    app = Server("errors")
+
+    @app.tool
+    async def fail() -> str:
+        raise McpError(-32601, "not today")
+
+    @app.tool
+    async def report() -> dict[str, Any]:
+        return {"error": {"code": -32601, "message": "not an error of the call"}}
+
+    async with serving(app) as client:
+        statuses = []
+        for tool in ("fail", "report"):
+            headers, body = modern("tools/call", {"name": tool}, id)
+            statuses.append((await client.post(body, headers)).status)
+        assert statuses == [404, 200]
 
 
 @pytest.mark.parametrize("id", [1, "x" * 1000])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest
-from mcpearl.protocol.events import Call
+from mcpearl.protocol.events import Call, Caller
+from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
@@ -16,7 +17,12 @@ from mcpearl.transports.http_server.event_stream import KeptStream
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import Pace
+from mcpearl.types.capabilities import ClientCapabilities
 from tests.waiting import eventually, turns
+
+CALL = Call(
+    1, "tools/call", None, b"{}", Caller(VERSIONS["2025-11-25"], None, ClientCapabilities())
+)
 
 
 def terms() -> Terms:
@@ -120,7 +126,7 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
         exchange.finish(b"answer")
         exchange.send(b"too late")
 
-    await serve(exchange, Answering(work), ["call"])
+    await serve(exchange, Answering(work), [CALL])
     exchange.close()
     assert [event["type"] for event in wire.sent] == ["http.response.start", "http.response.body"]
     assert wire.body == b"answer"
@@ -137,7 +143,7 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
         await asyncio.sleep(0.01)
         exchange.finish(b"answer")
 
-    await serve(exchange, Answering(work), ["call"])
+    await serve(exchange, Answering(work), [CALL])
     exchange.close()
     assert [line for line in wire.body.split(b"\r\n") if line] == [
         *(b"id: 1.1", b"data: ", b"id: 1.2", b"data: news", b"id: 1.3", b"data: answer")
@@ -152,7 +158,7 @@ async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_strea
     async def work() -> None:
         pass
 
-    await serve(exchange, Answering(work), ["call"])
+    await serve(exchange, Answering(work), [CALL])
     exchange.close()
     assert wire.body == b""
     assert wire.sent[0]["headers"][0] == (b"content-type", b"text/event-stream")
@@ -181,9 +187,9 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 
     conversation = Answering(work)
     async with asyncio.timeout(30):
-        await serve(exchange, conversation, ["call"])
+        await serve(exchange, conversation, [CALL])
     exchange.close()
-    assert conversation.given_up[0] == "call"
+    assert conversation.given_up[0] is CALL
 
 
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
@@ -198,7 +204,7 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
         exchange.finish(b"answer")
 
     conversation = Answering(work)
-    await serve(exchange, conversation, ["call"])
+    await serve(exchange, conversation, [CALL])
     exchange.close()
     assert not conversation.given_up
     assert b"answer" not in wire.body
@@ -216,7 +222,7 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
         exchange.finish(b"answer")
 
     async with asyncio.timeout(30):
-        await serve(exchange, Answering(work), ["call"])
+        await serve(exchange, Answering(work), [CALL])
     exchange.close()
     assert wire.body.endswith(b"data: answer\r\n\r\n")
 

@@ -17,6 +17,7 @@ from mcpearl.cli.reloading.child import ServingProcess
 from mcpearl.cli.reloading.conversation import Conversation
 from mcpearl.cli.reloading.files import SourceFiles
 from mcpearl.cli.wires import CONSOLE_KEY, Chosen, choose
+from mcpearl.server.serving.wires import Http
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -36,7 +37,8 @@ class Reloaded(NamedTuple):
 def run_reloading(out: CommandOutput, served: Reloaded) -> None:
     """Serve until a signal comes, or the client on stdio has gone."""
     wires = choose(served.chosen)
-    if getattr(wires[0], "workers", 1) > 1:
+    first = wires[0]
+    if isinstance(first, Http) and first.workers > 1:
         raise CommandFailed(
             "a server that is reloaded has one process, so that clients stay connected to it",
             Exit.USAGE,
@@ -166,7 +168,7 @@ class _OverSockets(_Reloading):
             self._served = self._served._replace(
                 chosen=self._served.chosen._replace(options=options)
             )
-        if getattr(wire, "console", False):
+        if isinstance(wire, Http) and wire.console:
             self._make_key(wire, bound.getsockname()[1])
         return bound
 

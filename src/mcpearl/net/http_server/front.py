@@ -160,8 +160,7 @@ class HttpFront:
             return  # blank lines before the request
         if len(self.heads) >= _MAX_HEADS:
             self.heads.clear()
-        head.length = int(length)
-        head.raw = data[:end]
+        head.raw, head.end, head.size = data[:end], end, len(data)
         self.heads[head.raw] = head
 
     async def drain(self, grace: float) -> None:

@@ -1,7 +1,9 @@
 """One request on one of our connections, and its response: a `Request`."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from mcpearl.net.http_server.lines import status_line
 from mcpearl.net.http_server.request import (
@@ -31,57 +33,46 @@ def _ok_head(length: int) -> bytes:
     return head
 
 
-class Http1Request:
+class Http1Request(Struct, eq=False):
     """A request from the end of its head to the end of its response.
 
-    Args:
-        connection: Where it came from.
-        head: What it says before its body.
-        body: The whole body, if that came with the head.
+    It is a struct, since that is made without running Python.
     """
 
-    # Attributes that every request uses are slots, which are faster to read.
-    __slots__ = (
-        "__dict__",
-        "_news",
-        "body",
-        "complete",
-        "connection",
-        "extra",
-        "gone",
-        "head",
-        "headers",
-        "in_place",
-        "is_whole",
-        "keep_alive",
-        "waiter",
-    )
-
-    # Most requests arrive whole and are answered at once; for those, these defaults hold.
-    root = ""
-    has_begun = False  # some of the response has been sent
+    connection: "HttpServerConnection"
+    """Where it came from."""
+    head: Head
+    """What it says before its body."""
+    body: bytes | None = None
+    """The whole body, if that has arrived."""
+    is_whole: bool = False
+    """Whether all of the body has arrived."""
+    keep_alive: bool = True
+    """Whether the connection stays open after the response."""
+    extra: HeaderPairs = ()
+    in_place: bool = True
+    waiter: Waiter | None = None
+    complete: bool = False
+    """Whether the response has been sent."""
+    gone: bool = False
+    """Whether the client has left."""
+    has_begun: bool = False
+    """Whether some of the response has been sent."""
+    _news: asyncio.Event | None = None  # set when more of the body came, or the end
     _buffer: bytes | bytearray = b""  # of the body, not read yet
-    _reading = False  # the endpoint reads the body in parts
+    _reading: bool = False  # the endpoint reads the body in parts
     _held: bytes | None = None  # the head of a response, which leaves with its first part
-    _chunked = False
-    _silent = False  # the response has no body, whatever is written
+    _chunked: bool = False
+    _silent: bool = False  # the response has no body, whatever is written
     _peer: PeerInfo | None = None  # if not the connection's
 
-    def __init__(
-        self, connection: "HttpServerConnection", head: Head, body: bytes | None = None
-    ) -> None:
-        self.connection = connection
-        self.head = head
-        self.headers: HeaderMap = head.headers
-        self.keep_alive = head.keep_alive
-        self.body = body
-        self.is_whole = body is not None  # all of the body has arrived
-        self.extra: HeaderPairs = ()
-        self.in_place = True
-        self.waiter: Waiter | None = None
-        self.complete = False  # the response has been sent
-        self.gone = False  # the client has left
-        self._news: asyncio.Event | None = None  # set when more of the body came, or the end
+    root: ClassVar[str] = ""
+    __repr__ = object.__repr__  # what a client sent belongs in no log
+
+    @property
+    def headers(self) -> HeaderMap:
+        """The headers by name in lower case."""
+        return self.head.headers
 
     @property
     def method(self) -> str:
@@ -107,7 +98,6 @@ class Http1Request:
         """Replace peer and headers by those of the worker that passed the request on."""
         head = self.head
         self.head = Head(head.method, head.path, head.query, headers)
-        self.headers = headers
         self._peer = peer
 
     # Called by the connection

@@ -12,9 +12,9 @@ _respond_now = Http1Request.respond_now
 class NotedHttp1Request(Http1Request):
     """A request on one of our own connections."""
 
-    status = 0
+    status: int = 0
     """The status of the response; 0 as long as there is none."""
-    size = 0
+    size: int = 0
     """Bytes of its body."""
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:

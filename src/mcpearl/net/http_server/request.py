@@ -47,14 +47,15 @@ class Head:
 
     __slots__ = (
         "chunks",
+        "end",
         "headers",
         "keep_alive",
-        "length",
         "method",
         "noted",
         "path",
         "query",
         "raw",
+        "size",
     )
 
     def __init__(self, method: str, path: str, query: bytes, headers: HeaderMap) -> None:
@@ -66,8 +67,11 @@ class Head:
         """By name in lower case."""
         self.keep_alive = True  # the connection stays open after the response
         self.chunks = True  # the client understands chunked bodies
-        self.length = -1  # of the body; only known for heads that are remembered, as is `raw`
-        self.raw = b""  # the bytes of the head, up to its body
+        self.raw = (
+            b""  # the bytes of the head; only of those that are remembered, as `end` and `size`
+        )
+        self.end = -1  # where its body begins
+        self.size = -1  # of the head and its body
         self.noted: Any = None
         """What the endpoint found out from the head alone. Only the endpoint sets it."""
 

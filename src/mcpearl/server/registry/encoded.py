@@ -18,6 +18,8 @@ def _plain(value: Any) -> Any:
     return encode_hook(value) if dump is None else dump(mode="json", by_alias=True)
 
 
+_RESULT = b'{"content":[{"type":"text","text":%b}],"structuredContent":%b}'
+_RESULT_WITHOUT_QUOTES = _RESULT.replace(b"%b", b'"%b"', 1)  # its text has nothing to escape
 _QUOTE = ord('"')  # as a number, which is found in bytes faster than bytes are
 _to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
@@ -46,8 +48,7 @@ def encoded_tool_result(value: Any, output: Output) -> EncodedToolResult:
         text = _to_json(value)
     else:
         text = structured[10:-1] if output.wrapped else structured  # of {"result":…}
-        # JSON without strings has nothing to escape.
-        text = _to_json(text.decode()) if _QUOTE in text else b'"%b"' % text
-    return EncodedToolResult(
-        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b}' % (text, structured)
-    )
+        if _QUOTE not in text:
+            return EncodedToolResult(_RESULT_WITHOUT_QUOTES % (text, structured))
+        text = _to_json(text.decode())
+    return EncodedToolResult(_RESULT % (text, structured))

@@ -1,7 +1,6 @@
 """The server as an HTTP endpoint sees it."""
 
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
@@ -10,6 +9,7 @@ from mcpearl.runtime.budget import Account
 from mcpearl.runtime.observer import Bound, Counters
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.solo_connection import SoloConnection
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ class HttpHost:
         self.limits = server.core.limits
         self.budget = server.core.budget
 
-    # Of the current dispatcher; without a Python frame, since every modern call reads it.
-    mirrored = property(attrgetter("_core.mirrored"))
+    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+        """Return the parameters that tools of the current dispatcher mirror into headers, by tool."""
+        return self._core.mirrored
 
     def converse(
         self, transport: Transport, principal: Principal | None, account: Account | None = None

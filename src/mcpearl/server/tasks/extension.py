@@ -43,6 +43,8 @@ from mcpearl.types.tasks import (
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
+else:
+    Server = Any  # which loads this module
 
 _TASKS_VERSION = "2025-11-25"
 _PAGE = 100  # tasks of one page
@@ -210,7 +212,12 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/get", TaskRequestParams, undeclared=True)
     async def get(self, params: TaskRequestParams, ctx: Context) -> Result:
-        """Return the current state of a task."""
+        """Return the current state of a task.
+
+        Args:
+            params: The id of the task.
+            ctx: The call.
+        """
         record = await self._look(params.task_id, ctx)
         if not ctx.client.version.modern:
             return views.legacy_got(record)
@@ -218,14 +225,24 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/update", UpdateTaskRequestParams, undeclared=True)
     async def update(self, params: UpdateTaskRequestParams, ctx: Context) -> Result:
-        """Take answers to a task's questions."""
+        """Take answers to a task's questions.
+
+        Args:
+            params: The id of the task, and the answers by question.
+            ctx: The call.
+        """
         record = await self._look(params.task_id, ctx)
         await self.engine.answer(record, params.input_responses)
         return Result()
 
     @method("tasks/cancel", TaskRequestParams, undeclared=True)
     async def cancel(self, params: TaskRequestParams, ctx: Context) -> Result:
-        """Cancel a task."""
+        """Cancel a task.
+
+        Args:
+            params: The id of the task.
+            ctx: The call.
+        """
         record = await self._look(params.task_id, ctx)
         was_over = record.status in TERMINAL
         record = await self.engine.cancel(record)
@@ -241,7 +258,12 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/list", PaginatedRequestParams, undeclared=True)
     async def list(self, params: PaginatedRequestParams, ctx: Context) -> Result:
-        """Return a page of the caller's tasks. Callers that cannot be identified have no list."""
+        """Return a page of the caller's tasks. Callers that cannot be identified have no list.
+
+        Args:
+            params: The cursor of the page.
+            ctx: The call.
+        """
         call = call_of(ctx)
         principal = call.caller.principal
         if principal is not None and not principal.subject:
@@ -263,7 +285,12 @@ class TasksExtension(ServerExtension):
 
     @method("tasks/result", TaskRequestParams, undeclared=True)
     async def result(self, params: TaskRequestParams, ctx: Context) -> Encoded:
-        """Wait for the end of a task and return its result; meanwhile put its questions to the caller."""
+        """Wait for the end of a task and return its result; meanwhile put its questions to the caller.
+
+        Args:
+            params: The id of the task.
+            ctx: The call.
+        """
         record = await self._look(params.task_id, ctx)
         asking: dict[str, asyncio.Task[None]] = {}
         try:

@@ -38,7 +38,7 @@ class Post(Struct):
             if endpoint.gate is not None:
                 self._check_scopes(call, endpoint.gate)
             if modern:
-                mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
+                mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored())
             else:
                 mismatch = self.headers.mismatch_of_legacy(call)
         except BaseException:  # also one raised by the server's own code

@@ -32,7 +32,7 @@ from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
 from mcpearl.transports.http_server.cors import preflight, readable_by
 from mcpearl.transports.http_server.gate import Gate, Refused
-from mcpearl.transports.http_server.header_check import MODERN_ONLY
+from mcpearl.transports.http_server.header_check import MODERN_ONLY, MessageHeaders
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import LegacyRequests
 from mcpearl.transports.http_server.origin import ServedLocation
@@ -320,31 +320,41 @@ class Endpoint:
         if headers is None:
             headers = notes.post = read_post(request.headers)
         outlet, body = PostOutlet(self._terms, request, principal), request.body
-        post = Post(self, request, outlet, headers, body or b"", principal)
         if body is None or len(body) > _LARGE:
-            return self._post_later(post)
-        return self._post_whole(post, body)
+            return self._post_later(request, outlet, headers, principal)
+        return self._post_whole(request, outlet, headers, body, principal)
 
-    async def _post_later(self, post: Post) -> None:
-        await _completed(self._post_whole(post, await post.outlet.read_body()))
+    async def _post_later(
+        self, request: Request, outlet: PostOutlet, headers: MessageHeaders, principal: Any
+    ) -> None:
+        body = await outlet.read_body()
+        await _completed(self._post_whole(request, outlet, headers, body, principal))
 
-    def _post_whole(self, post: Post, body: bytes) -> Work | None:
-        headers = post.headers
+    def _post_whole(
+        self,
+        request: Request,
+        outlet: PostOutlet,
+        headers: MessageHeaders,
+        body: bytes,
+        principal: Any,
+    ) -> Work | None:
         try:
-            message = post.message = codec.decode(body)
+            message = codec.decode(body)
         except Malformed as error:
             if error.code == PARSE_ERROR:
                 raise Refused(400, error.message, error.code) from None
-            post.message = body  # a batch, or JSON that is not a message: the protocol answers
+            # A batch, or JSON that is not a message: the protocol answers.
+            post = Post(self, request, outlet, headers, body, principal)
             return self._post_modern(post) if headers.says_modern else self._legacy.post(post)
+        post = Post(self, request, outlet, headers, message, principal)
         in_session = headers.in_session and message.method not in MODERN_ONLY
         if in_session or not (headers.says_modern or headers.is_modern(message)):
             return self._legacy.post(post)
         if message.method not in NAMED_BY or message.id is UNSET:
             return self._post_modern(post)
         # Calls by name are compared with their headers once they are decoded.
-        solo, outlet = self._solo or self._begin_solo(), post.outlet
-        calls = solo.receive_from(post.principal, message, outlet)
+        solo = self._solo or self._begin_solo()
+        calls = solo.receive_from(principal, message, outlet)
         if calls:
             calls = post.checked(solo, calls, modern=True)
         else:

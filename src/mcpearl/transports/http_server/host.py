@@ -39,9 +39,8 @@ class EndpointHost(Protocol):
     anonymous: Any
     """The principal of every request if the endpoint has no gate."""
 
-    @property
     def mirrored(self) -> Mirrored:
-        """The parameters that tools mirror into headers, as they are at the moment."""
+        """Return the parameters that tools mirror into headers, as they are at the moment."""
         ...
 
     def converse(

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
-_LOOK_FOR_RESULT = (
-    44  # bytes in which the `result` of an answer begins, and of an error's no other member
-)
-_LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 
 
 class CallRunner(Protocol):
@@ -271,11 +267,8 @@ class PostOutlet:
 
     def _respond(self, answer: bytes, status: "Callable[[PostOutlet], int]") -> Work | None:
         """Send the answer as the whole response."""
-        self._calls = ()  # a call refers to its outlet: this breaks the cycle
-        is_error = self.refused or (
-            answer.find(b'"result":', 0, _LOOK_FOR_RESULT) < 0  # most have one
-            and answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
-        )
+        calls, self._calls = self._calls, ()  # a call refers to its outlet: this breaks the cycle
+        is_error = self.refused or (calls and calls[0].failed and calls[0].batch is None)
         code = status(self) if is_error else 200
         if len(answer) >= MIN_SIZE:
             return self._respond_compressed(code, answer)

@@ -18,7 +18,7 @@ from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, as_sent
 from mcpearl.receipts.records import COLUMNS, Salts, about_call, about_result, split
-from mcpearl.receipts.scribe import Setup, framed
+from mcpearl.receipts.scribe import CAN_BE_PATIENT, Setup, framed
 from mcpearl.receipts.scribe_process import ScribeProcess
 from mcpearl.runtime import clock
 from mcpearl.runtime.tree import Node
@@ -120,6 +120,7 @@ class Recorder:
             role=self._role,
             of=self._of,
             mcpearl=__version__,
+            patient=CAN_BE_PATIENT and not receipts.durable,
         )
         scribe = ScribeProcess(setup, self._written, self._failed)
         self._salts = Salts(await scribe.open(), self._run)

@@ -26,10 +26,12 @@ from mcpearl.receipts.records import Formatter
 
 _RETRY = 0.5  # seconds between attempts to write
 _CHUNK = 1 << 18
+CAN_BE_PATIENT = hasattr(os, "SCHED_IDLE")
 _FAILURES = (OSError, LogBroken, KeyUnusable)
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _decode = msgspec.msgpack.Decoder().decode
 _LENGTH = 4  # bytes in front of a message that say how long it is
+_MANY = 10_000  # records after which it works in idle time only
 _KEPT = 100_000  # objects more than after the start, before cycles among them are looked for
 
 
@@ -77,6 +79,8 @@ class Setup(msgspec.Struct):
     role: str
     of: str
     mcpearl: str
+    patient: bool
+    """Whether to work only in idle time of the processors once there is much to write."""
     salts: tuple[str, bytes] | None = None
     """The secret of the run's salts and the id of its key, once a process has written for the run."""
 
@@ -90,6 +94,7 @@ class Scribe:
         self._lines: list[bytes] = []  # not written yet
         self._batches = 0  # messages that these lines come from
         self._written = 0  # messages written so far
+        self._records = 0  # records written so far
         self._failing = False
         self._next_head = 0.0
         self._stopped = False  # whether the end was announced
@@ -135,8 +140,6 @@ class Scribe:
         except _FAILURES as error:
             self._tell("refused", str(error))
             return False
-        if not setup.durable:
-            _yield_to_others()
         # What a record is made of refers to nothing else, so it is not searched for cycles all the time.
         gc.freeze()
         gc.set_threshold(_KEPT)
@@ -193,6 +196,11 @@ class Scribe:
             self._fail(error)
             return
         self._written += self._batches
+        self._records += len(self._lines)
+        if self._records >= _MANY and self._setup.patient:
+            self._setup.patient = False
+            _yield_to_others()
+            self._tell("patient", None)
         self._lines, self._batches = [], 0
         self._failing = False
         self._tell("written", self._written)
@@ -222,13 +230,14 @@ class Scribe:
 
 
 def _yield_to_others() -> None:
-    """Do not interrupt a server on the same processor whenever something arrives: no call waits for it.
+    """Work only where no other process wants to: no call waits for it.
 
-    The share of the processor stays the same, so that the scribe does not fall behind on a busy machine.
+    Otherwise it would take a processor from a client on the same machine whenever something arrives,
+    which costs a third of the calls where there are two. There is no way back without privileges: a
+    scribe that gets too little time is replaced by one that is not patient.
     """
-    if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def main() -> None:

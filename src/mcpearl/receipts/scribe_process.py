@@ -1,4 +1,4 @@
-"""The server's side of the scribe: starts it, feeds it, and starts another one if it dies.
+"""The server's side of the scribe: starts it, feeds it, and replaces one that dies or gets no time.
 
 Batches that were handed over are kept until the scribe confirms that they are written, and are handed to
 the next scribe if it dies. So a record may be written twice, but none is missing.
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from mcpearl.receipts.scribe import Frames, Setup, framed
@@ -22,6 +23,7 @@ logger = logging.getLogger("mcpearl.receipts")
 
 _CHUNK = 1 << 16
 _BLOCKED = 10.0  # seconds for which a method of this class may wait
+_LATE = 1.0  # seconds after which a batch should be written
 _AGAIN = Backoff(delays=doubling(0.1, 10.0), settled_after=30.0)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe import main; main()"
 
@@ -31,6 +33,7 @@ class Handed(NamedTuple):
 
     frame: bytearray
     commits: "list[asyncio.Future[None]]"
+    at: float
 
 
 class ScribeProcess:
@@ -58,6 +61,9 @@ class ScribeProcess:
         self._timer: asyncio.TimerHandle | None = None  # while no process runs, until the next one
         self._retries = Retries(_AGAIN)
         self._acknowledged = 0  # batches that this process has written
+        self._patient = False  # whether the process works in idle time only
+        self._watching = False  # whether it is going to be checked that a batch is written in time
+        self._replaced: list[subprocess.Popen[bytes]] = []  # processes that were killed
         self._failing = False
         self._restarts = 0
         self._last_error: str | None = None
@@ -95,11 +101,14 @@ class ScribeProcess:
                 [sys.executable, "-c", program],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,
+                # Signals of a terminal do not reach it. In a session of its own, it would have a share
+                # of the processors of its own, however patient it is.
+                process_group=0,
             )
         self._channel.setblocking(False)
         self._frames = Frames()
         self._acknowledged = 0
+        self._patient = False
         self._began = self._loop.time()
         self._unsent: deque[memoryview] = deque([memoryview(framed(self._setup))])
         self._unsent += (memoryview(handed.frame) for handed in self.handed)
@@ -121,22 +130,75 @@ class ScribeProcess:
             self._send()
         try:
             async with asyncio.timeout(_BLOCKED):
-                await self._ended.wait()
+                await self._end()
         except TimeoutError:
             logger.warning("receipts are still being written to %s", self._setup.folder)
-            self._loop.remove_reader(self._channel)
-            self._loop.remove_writer(self._channel)
-            self._channel.close()
+            self._forget_channel()
+
+    async def _end(self) -> None:
+        """Wait until the process has ended; replace one that gets no time to end."""
+        while self._patient:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LATE):
+                    await self._ended.wait()
+                    return
+            if not self.handed:  # otherwise `_check` sees to it
+                self._replace()
+        await self._ended.wait()
 
     # Handing over
 
     def put(self, frame: bytearray, commits: "list[asyncio.Future[None]]") -> None:
         """Hand over a batch."""
-        self.handed.append(Handed(frame, commits))
+        self.handed.append(Handed(frame, commits, self._loop.time()))
         self.waiting += len(frame)
         self._unsent.append(memoryview(frame))
         if not self._sending:
             self._send()
+        if self._patient and not self._watching:
+            self._watch(_LATE)
+
+    def _watch(self, seconds: float) -> None:
+        """Check after a while that the oldest batch is not late."""
+        self._watching = True
+        self._loop.call_later(seconds, self._check)
+
+    def _check(self) -> None:
+        self._watching = False
+        if self._timer is None and not self._ended.is_set():
+            self._readable()  # the server may have been busy, and not the scribe
+        if self.handed and self._patient and not self._failing:
+            left = self.handed[0].at + _LATE - self._loop.time()
+            if left > 0:
+                self._watch(left)
+            else:
+                self._replace()
+
+    def _replace(self) -> None:
+        """Start a process that does not wait for idle time, in place of one that got too little."""
+        if not self._patient:
+            return
+        logger.warning(
+            "receipts are late, as other processes keep the processors busy; another process takes its "
+            "share of them to write receipts"
+        )
+        self._setup.patient = False
+        self._forget_channel()
+        # It may take long to end, too; until then it may hold the lock of the log.
+        self._process.kill()
+        self._replaced.append(self._process)
+        self._start()
+        self._reap()
+
+    def _reap(self) -> None:
+        self._replaced = [each for each in self._replaced if each.poll() is None]
+        if self._replaced:
+            self._loop.call_later(_LATE, self._reap)
+
+    def _forget_channel(self) -> None:
+        self._loop.remove_reader(self._channel)
+        self._loop.remove_writer(self._channel)
+        self._channel.close()
 
     def _send_all(self) -> None:
         unsent = self._unsent
@@ -197,6 +259,8 @@ class ScribeProcess:
         for what, detail in self._frames.feed(data):
             if what == "written":
                 self._acknowledge(detail)
+            elif what == "patient":
+                self._patient = True
             elif what == "failing":
                 self._failing = True
                 self._failed(detail)
@@ -227,9 +291,7 @@ class ScribeProcess:
 
     def _lost(self) -> None:
         """Note the end of the process; start another one if it was not meant to end."""
-        self._loop.remove_reader(self._channel)
-        self._loop.remove_writer(self._channel)
-        self._channel.close()
+        self._forget_channel()
         code = self._process.wait()
         was_open = self._opened.done() and self._opened.exception() is None
         if self._closing and was_open and self.handed and not self._is_last:

@@ -176,6 +176,8 @@ class Call(Struct, eq=False):
     """Whether it was answered with an error."""
     noted: Any = None
     """What the observer, if there is one, noted at the start: by default the monotonic time."""
+    read: float = 0.0
+    """The monotonic time at which it was read; 0 if that is not known."""
 
 
 def as_sent(call: Call, answer: bytes, largest: int) -> bytes:

@@ -43,7 +43,7 @@ class TimedCalls(Calls):
         else:
             if not len(row.times) % MOST_IN_ROW:
                 row.make_room()
-            row.since = clock.monotonic()
+            row.since = call.read or clock.monotonic()
         try:
             stand_in = self._stand_in or self._make_stand_in()
             work = run_through(self._loop, self.run(call), stand_in, context)
@@ -158,19 +158,21 @@ class SampledCalls(TimedCalls):
         Returns False, with nothing started, for a call that the observer does not follow in this way.
         """
         row = self._row
-        if row is None or self._closing or _has_trace(call.params.meta or {}):
+        if self._closing or _has_trace(call.params.meta or {}):
             return False
-        late = self._begin_late(call, row.since, self._passed)
+        began = clock.monotonic() if row is None else row.since
+        late = self._begin_late(call, began, self._passed)
         if late is None:
             return False
         self._begin_late_call(call, late)
         if call.work is not None:
             self._leave(call)
-        if not self._end.is_open(call):
+        if row is not None and not self._end.is_open(call):  # otherwise its end is told
             self._end_late(late, call, row.since)
         if not self._closing:
             self._stretch.draw()
-            self._free, self._stretch.left = self._stretch.left, 0
+            if self._marked:
+                self._free, self._stretch.left = self._stretch.left, 0
         return True
 
     def start_at_once(self, call: Call, context: Context | None = None) -> None:
@@ -188,18 +190,17 @@ class SampledCalls(TimedCalls):
 
     def _follow_alone(self, call: Call) -> bool:
         """Start a call that is followed; see `_follow`. It was not read with others."""
-        if self._closing:
-            return False
-        passed = self._pass_by()
+        row = self._rows
+        if row is not None:
+            if not len(row.times) % MOST_IN_ROW:
+                row.make_room()
+            row.since = call.read or clock.monotonic()
+        self._row, self._passed = row, self._pass_by()
         try:
-            late = self._begin_late(call, clock.monotonic(), passed)
-            if late is None:
-                return False
-            self._begin_late_call(call, late)
+            return self._follow(call)
         finally:
-            self._resume(passed)
-        self._stretch.draw()
-        return True
+            self._row = None
+            self._resume(self._passed)
 
     def _begin_late_call(self, call: Call, late: FollowedLate) -> None:
         entered = late.enter()

@@ -54,7 +54,7 @@ class SoloConnection(CallEnd):
         began = 0.0 if self._core.observer is None else clock.monotonic()
         event = self.end.receive_from(principal, message)
         if isinstance(event, Call):
-            event.outlet = outlet
+            event.outlet, event.read = outlet, began
             return [event]
         if isinstance(event, Reply):
             self._core.replied(event, outlet.medium, clock.monotonic() - began)

@@ -102,6 +102,53 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
+async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) -> None:
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Lines()
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(AddIds())
+    logger = logging.getLogger("mcpearl.access")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    app = Server("logged", log="json", telemetry=False)
+
+    @app.tool
+    async def quick() -> str:
+        return "done"
+
+    @app.tool
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    @app.tool
+    def threaded() -> str:
+        return "done"
+
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    tools = ("quick", "waits", "threaded")
+    try:
+        async with (
+            app.serving("http", port=0, access_log=True) as url,
+            Client(url, telemetry=False, protocol=version) as client,
+        ):
+            for tool in tools:
+                await client.call_tool(tool, {}, meta={"traceparent": parent})
+    finally:
+        logger.removeHandler(handler)
+    found = [json.loads(line) for line in lines]
+    calls = [each for each in found if each.get("method") == "tools/call"]
+    assert [each["tool"] for each in calls] == list(tools)
+    assert {each["trace_id"] for each in calls} == {"a" * 32}
+    assert len({each["request_id"] for each in calls}) == len(tools)
+
+
+@pytest.mark.parametrize("version", ERAS)
 async def test_a_refused_request_is_logged_with_its_reason(
     version: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -42,10 +42,6 @@ class Operating:
             raise ValueError(f"`log` is 'text' or 'json', not {log!r}")
         self.log = log
         exported = self.core.exported = chosen(telemetry)
-        if log == "json":
-            from mcpearl.telemetry.logs import CallContext
-
-            self.core.observe(CallContext())
         if exported is not None:
             from mcpearl.telemetry.otel import OpenTelemetry
 
@@ -53,6 +49,10 @@ class Operating:
             self.core.observe(
                 OpenTelemetry("server", exported, self._registry.has, service=service)
             )
+        if log == "json":  # after what begins spans: their ids are logged
+            from mcpearl.telemetry.logs import CallContext
+
+            self.core.observe(CallContext())
 
     @property
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":

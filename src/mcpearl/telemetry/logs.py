@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from mcpearl.runtime import served
 from mcpearl.runtime.observer import Observer
 from mcpearl.telemetry.recent import name_of
 
@@ -27,8 +28,9 @@ class CallContext(Observer):
         return call
 
     def call_entered(self, began: Any) -> None:
-        """Remember it in the handler's task."""
+        """Remember it in the handler's task, and for the line of the access log."""
         _call.set(began)
+        served.append()
 
 
 def ids() -> dict[str, str]:

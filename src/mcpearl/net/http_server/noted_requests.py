@@ -1,5 +1,6 @@
 """Requests that note the status and the size of their response, for an access log."""
 
+from contextvars import Context
 from typing import Any
 
 from mcpearl.net.http_server.asgi_request import AsgiRequest
@@ -16,6 +17,8 @@ class NotedHttp1Request(Http1Request):
     """The status of the response; 0 as long as there is none."""
     size: int = 0
     """Bytes of its body."""
+    contexts: list[Context] | None = None
+    """The contexts of the calls that it carried, where these are logged."""
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
         """Send a whole response, unless the client has to read first."""
@@ -42,7 +45,7 @@ class NotedHttp1Request(Http1Request):
 class NotedAsgiRequest(AsgiRequest):
     """A request from an ASGI server."""
 
-    __slots__ = ("size", "status")
+    __slots__ = ("contexts", "size", "status")
 
     def __init__(self, *details: Any) -> None:
         super().__init__(*details)

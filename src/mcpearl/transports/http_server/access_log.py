@@ -7,11 +7,12 @@ a tenth of the time: no record is made for a line, and a thread writes them.
 
 import logging
 import time
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
 from mcpearl.net.http_server.request import Head, HeaderMap, Serving, Work
-from mcpearl.runtime import clock
+from mcpearl.runtime import clock, served
 from mcpearl.runtime.line_file import LineFile
 
 logger = logging.getLogger("mcpearl.access")
@@ -69,14 +70,33 @@ def access_log(serving: Serving, where: bool | str | PathLike[str]) -> AccessLog
 
 
 class LoggedAccess(AccessLog):
-    """Logs to the logger, so that the application decides where records go and what they look like."""
+    """Logs to the logger, so that the application decides where records go and what they look like.
+
+    A line is logged in the context of the call that the request carried, so that it has the call's ids.
+    """
+
+    def serve(self, request: Any) -> Work | None:
+        """Answer one request, and log it; see `AccessLog`."""
+        if not logger.isEnabledFor(logging.INFO):
+            return self._serve(request)
+        request.contexts = []
+        token = served.contexts.set(request.contexts)
+        try:
+            return super().serve(request)
+        finally:
+            served.contexts.reset(token)
+
+    async def _log_later(self, rest: Work, request: Any, began: float) -> None:
+        served.contexts.set(request.contexts)
+        await super()._log_later(rest, request, began)
 
     def _log(self, request: Any, began: float) -> None:
-        if not logger.isEnabledFor(logging.INFO):
-            return
         milliseconds = (clock.monotonic() - began) * 1000
         address = request.peer.address
-        logger.info(
+        # A batch has several calls, whose ids are not those of the request.
+        log = request.contexts[0].run if len(request.contexts) == 1 else _call
+        log(
+            logger.info,
             "%s %s %s %s %d bytes %.1f ms%s",
             "-" if address is None else address[0],
             request.method,
@@ -154,6 +174,10 @@ class FiledAccess(AccessLog):
     def close(self) -> None:
         """Write what is left."""
         self._file.close()
+
+
+def _call(log: Callable[..., None], *arguments: object) -> None:
+    log(*arguments)
 
 
 def _path(path: str) -> str:

@@ -134,10 +134,13 @@ class _Rewriting:
                     else:
                         advice = names.BY_HAND.get(name, "it has no counterpart by this name")
                         self._source.leave(node, f"{module}.{name}", advice)
-                case ast.Subscript(value=value, slice=ast.Tuple(elts=[_, second, *_])) if (
+                case ast.Subscript(value=value) if self._original(value) in names.SERVERS:
+                    self._source.edit(self._source.span(value)[1], self._source.span(node)[1], "")
+                case ast.Subscript(value=value, slice=ast.Tuple(elts=[first, second, *_])) if (
                     self._original(value) == "Context"
                 ):
-                    self._typed_context(node, second)
+                    is_first = self._imports.has_lifespan_first
+                    self._typed_context(node, first if is_first else second)
                 case ast.Call():
                     self._call(node, servers, contexts, clients)
                 case ast.Await(value=ast.Call(func=ast.Attribute(value=ast.Name(id=owner)))) if (
@@ -157,7 +160,7 @@ class _Rewriting:
     # Contexts
 
     def _typed_context(self, node: ast.Subscript, lifespan: ast.expr) -> None:
-        """Leave the type of the lifespan: `Context[ServerSession, App]` is `Context[App]`."""
+        """Leave the type of the lifespan: second of `mcp` 1's `Context`, and first of `mcp` 2's."""
         context = self._source.of(node.value)
         nothing = isinstance(lifespan, ast.Constant) and lifespan.value is None
         self._source.replace(
@@ -207,6 +210,8 @@ class _Rewriting:
             self._construction(node)
         elif original in ("McpError", "MCPError"):
             self._error(node)
+        elif original == "TaskConfig":
+            self._task(node)
         elif original in names.TYPES_RENAMED:
             self._renamed_type(node, *names.TYPES_RENAMED[original])
         elif original in names.type_names() and original not in names.RENAMED:
@@ -222,6 +227,21 @@ class _Rewriting:
                 self._state(node, owner, method)
             case ast.Attribute(value=ast.Name(id=owner), attr="call_tool") if owner in clients:
                 self._raise_on_error(node)
+
+    def _task(self, node: ast.Call) -> None:
+        """Write how a tool is a task: `TaskConfig(mode="required")` is `Tasks(required=True)`."""
+        match node.keywords:
+            case [] if not node.args:
+                return
+            case [ast.keyword(arg="mode", value=ast.Constant(value=mode))] if (
+                mode in names.TASK_MODES
+            ):
+                written = names.TASK_MODES[mode]
+                self._source.replace(
+                    node, written.replace("TaskConfig", self._source.of(node.func))
+                )
+            case _:
+                self._source.leave(node, "TaskConfig()", names.TASK_BY_HAND)
 
     def _list(self, node: ast.Await, owner: str) -> None:
         """Have lists stay lists, over all pages."""
@@ -303,6 +323,10 @@ class _Rewriting:
     def _method(self, node: ast.Call, function: ast.Attribute, method: str, owner: str) -> None:
         if method in names.METHODS:
             self._source.rename_member(function, names.METHODS[method])
+            if method == "custom_route":
+                for keyword in node.keywords:
+                    if keyword.arg in names.ROUTE_DROPPED:
+                        self._source.drop_keyword(node, keyword)
         elif method in ("tool", "prompt", "resource"):
             self._registration(node, method)
         elif method == "mount":
@@ -347,14 +371,28 @@ class _Rewriting:
         for keyword in node.keywords:
             if keyword.arg in names.RUN_KEYWORDS:
                 self._source.rename_keyword(keyword, names.RUN_KEYWORDS[keyword.arg])
-            elif keyword.arg in names.RUN_DROPPED or (
-                keyword.arg == "transport" and method not in ("run", "run_async")
+            elif (
+                keyword.arg in names.RUN_DROPPED
+                or (keyword.arg == "transport" and method not in ("run", "run_async"))
+                or (keyword.arg in names.ASGI_DROPPED and method in names.ASGI)
             ):
                 self._source.drop_keyword(node, keyword)
+            elif security := self._security(keyword):
+                self._source.replace(keyword, security)
             elif keyword.arg in names.RUN_BY_HAND:
                 advice = names.RUN_BY_HAND[keyword.arg]
                 self._source.leave(keyword.value, f"{keyword.arg}=", advice)
         self._take_options(node, method, owner)
+
+    def _security(self, keyword: ast.keyword) -> str:
+        """Return the options in `transport_security=TransportSecuritySettings(allowed_hosts=…)`."""
+        match keyword:
+            case ast.keyword(
+                arg="transport_security", value=ast.Call(func=made, args=[], keywords=given)
+            ) if self._original(made) == "TransportSecuritySettings":
+                if {each.arg for each in given} <= names.SECURITY:
+                    return ", ".join(self._source.of(each) for each in given)
+        return ""
 
     def _take_options(self, node: ast.Call, method: str, owner: str) -> None:
         """Take the options that the constructor had, where the server is served over HTTP."""

@@ -26,7 +26,9 @@ myst_enable_extensions = ["alert", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # they are in the signature
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 88
 autodoc_class_signature = "mixed"
 autodoc_inherit_docstrings = True
 napoleon_google_docstring = True

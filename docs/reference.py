@@ -192,7 +192,7 @@ def escaped(text: str) -> str:
     """Return plain text as it is written in a page; what stands between backticks is code there, too."""
     parts = re.split(r"(`[^`]*`)", text.replace("\b", ""))
     return "".join(
-        part if part[:1] == "`" else re.sub(r"([*_|\\-])", r"\\\1", part) for part in parts
+        part if part[:1] == "`" else re.sub(r"([*_|:\\-])", r"\\\1", part) for part in parts
     )
 
 

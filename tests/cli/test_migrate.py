@@ -1,7 +1,6 @@
 """`migrate`: programs of FastMCP and the official SDK, rewritten, and run."""
 
 import subprocess
-import sys
 from inspect import signature
 from pathlib import Path
 
@@ -203,6 +202,47 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "from mcpearl import Server\ns = Server('x')\npass\n"
             "@s.tool(task=True)\nasync def f(): ...",
         ),
+        (
+            "from mcp.server.mcpserver import Context, MCPServer\n"
+            "def life(s: MCPServer[App]): ...\ns = MCPServer[App]('x', 'X', lifespan=life)\n"
+            "def f(ctx: Context[App, Any]): ...",
+            "from mcpearl import Context, Server\n"
+            "def life(s: Server): ...\ns = Server('x', title='X', lifespan=life)\n"
+            "def f(ctx: Context[App]): ...",
+        ),
+        (
+            "from mcp.server import MCPServer\ns = MCPServer('x')\n"
+            "@s.custom_route('/a', methods=['GET'], include_in_schema=False)\nasync def a(r): ...\n"
+            "app = s.streamable_http_app(streamable_http_path='/', stateless_http=True, host='h')",
+            "from mcpearl import Server\ns = Server('x')\n"
+            "@s.route('/a', methods=['GET'])\nasync def a(r): ...\n"
+            "app = s.asgi(path='/', stateless=True)",
+        ),
+        (
+            "from mcp.server import MCPServer\n"
+            "from mcp.server.transport_security import TransportSecuritySettings\n"
+            "s = MCPServer('x')\n"
+            "app = s.streamable_http_app(transport_security=TransportSecuritySettings("
+            "allowed_hosts=['h'], allowed_origins=[]))",
+            "from mcpearl import Server\ns = Server('x')\n"
+            "app = s.asgi(allowed_hosts=['h'], allowed_origins=[])",
+        ),
+        (
+            "from fastmcp import FastMCP\nfrom fastmcp.utilities.tasks import TaskConfig\n"
+            "s = FastMCP('x')\n@s.tool(task=TaskConfig(mode='required'))\nasync def f(): ...\n"
+            "@s.tool(task=TaskConfig(mode='optional'))\nasync def g(): ...\n"
+            "@s.tool(task=TaskConfig(mode='forbidden'))\nasync def h(): ...",
+            "from mcpearl import Server\nfrom mcpearl import Tasks as TaskConfig\n"
+            "s = Server('x')\n@s.tool(task=TaskConfig(required=True))\nasync def f(): ...\n"
+            "@s.tool(task=TaskConfig())\nasync def g(): ...\n"
+            "@s.tool(task=False)\nasync def h(): ...",
+        ),
+        (
+            "from fastmcp import FastMCP\ns = FastMCP('x')\n"
+            "app = s.http_app(host='h', json_response=True)\n"
+            "app = s.http_app(host='h', port=1, path='/')",
+            "from mcpearl import Server\ns = Server('x')\napp = s.asgi()\napp = s.asgi(path='/')",
+        ),
         ("from fastmcp.tools import Tool\nimport json", "import json"),
         ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),
         ("import json\nx.inputSchema", "import json\nx.inputSchema"),
@@ -248,6 +288,19 @@ def test_what_is_rewritten(before: str, after: str):
         ("from mcp.server.mcpserver import Resolve\nResolve(f)", "ask in the function"),
         ("from mcp.server.caching import CacheHint\nCacheHint()", "Server(list_ttl_ms=…)"),
         (
+            "from mcp.server import MCPServer\ns = MCPServer('x')\n"
+            "app = s.streamable_http_app(transport_security=t)",
+            "`allowed_hosts=[…]` and `allowed_origins=[…]`",
+        ),
+        (
+            "from mcp.shared.exceptions import UrlElicitationRequiredError as E\nraise E([])",
+            "raise `UrlElicitationRequired(",
+        ),
+        (
+            "from fastmcp.utilities.tasks import TaskConfig\nTaskConfig(poll_interval=t)",
+            "`Tasks(…)` has `required=`",
+        ),
+        (
             "from fastmcp import FastMCP\nfrom fastmcp_tasks import TasksExtension\ns = FastMCP('x')\n"
             "s.add_extension(TasksExtension(url='redis://'))",
             "`Server(store=…)` keeps tasks",
@@ -282,117 +335,6 @@ def test_what_is_rewritten(before: str, after: str):
 )
 def test_what_is_left_is_listed(source: str, says: str):
     assert any(says in each.text for each in rewrite(source).leftovers)
-
-
-LOW_LEVEL = """
-import asyncio
-
-import mcp.server.stdio
-from mcp.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
-from mcp.types import GetPromptResult, Prompt, PromptMessage, Resource, TextContent, Tool
-from pydantic import AnyUrl
-
-server: Server = Server("low")
-
-
-@server.list_tools()
-async def list_tools() -> list[Tool]:
-    schema = {"type": "object", "properties": {"a": {}, "fail": {}}}
-    return [Tool(name="echo", description="Echoes.", inputSchema=schema)]
-
-
-@server.call_tool()
-async def call_tool(name: str, arguments: dict) -> list[TextContent]:
-    if "fail" in arguments:
-        raise ValueError("it failed")
-    return [TextContent(type="text", text=f"{name} {arguments}")]
-
-
-@server.list_resources()
-async def list_resources() -> list[Resource]:
-    return [Resource(uri="note://a", name="a", mimeType="text/plain")]
-
-
-@server.read_resource()
-async def read_resource(uri: AnyUrl) -> str:
-    return f"{uri.scheme} of {uri}"
-
-
-@server.list_prompts()
-async def list_prompts() -> list[Prompt]:
-    return [Prompt(name="hi")]
-
-
-@server.get_prompt()
-async def get_prompt(name: str, arguments: dict | None) -> GetPromptResult:
-    text = TextContent(type="text", text=name)
-    return GetPromptResult(messages=[PromptMessage(role="user", content=text)])
-
-
-async def main():
-    async with mcp.server.stdio.stdio_server() as (read_stream, write_stream):
-        print("starting")
-        await server.run(
-            read_stream,
-            write_stream,
-            InitializationOptions(
-                server_name="low",
-                server_version="1.2.3",
-                capabilities=server.get_capabilities(NotificationOptions(), {}),
-            ),
-        )
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
-"""
-
-LOW_LEVEL_2 = """
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
-from mcp.types import TextContent, Tool
-
-
-async def tools(ctx: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    return ListToolsResult(tools=[Tool(name="echo", input_schema=schema)])
-
-
-async def call(ctx: ServerRequestContext, params: CallToolRequestParams) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=params.arguments["text"])])
-
-
-def build() -> Server:
-    return Server("low", on_list_tools=tools, on_call_tool=call)
-
-
-app = build()
-"""
-
-
-def test_a_low_level_server_of_mcp_1_runs_afterwards(tmp_path: Path):
-    file = tmp_path / "low.py"
-    file.write_text(LOW_LEVEL)
-    done = mcpearl("migrate", file, "--write")
-    assert (done.code, "by hand" in done.out) == (0, False), done.out
-    assert (tmp_path / "low.py.bak").read_text() == LOW_LEVEL
-    assert "mcp." not in file.read_text().replace("import mcpearl", "")
-    target = f"{sys.executable} {file}"  # the file's own way to be served
-    assert mcpearl("call", target, "echo", "a=1").out == "echo {'a': 1}\n"
-    failed = mcpearl("call", file, "echo", "fail=1")
-    assert (failed.code, "it failed" in failed.out + failed.err) == (1, True)
-    assert mcpearl("read", file, "note://a").out == "note of note://a"
-    assert "hi" in mcpearl("prompt", file, "hi").out
-    assert "low 1.2.3" in mcpearl("ping", file).out
-
-
-def test_a_low_level_server_of_mcp_2_runs_afterwards(tmp_path: Path):
-    file = tmp_path / "low.py"
-    file.write_text(LOW_LEVEL_2)
-    assert mcpearl("migrate", file, "--write").code == 0
-    assert mcpearl("call", file, "echo", "text=hello").out == "hello\n"
 
 
 def test_a_file_keeps_its_line_ends_and_is_copied_unless_git_has_it(tmp_path: Path):

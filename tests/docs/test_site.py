@@ -54,6 +54,12 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert [
         option for option in options_of_commands() if f'id="cmdoption-{option}"' not in page
     ] == []
+    assert re.findall(r'class="reference external" href="([^"]+)"', page) == [], (
+        "of what is no link"
+    )
+    types = re.findall(r'<dt [^>]*id="mcpearl\.Client">(.*?)</dt>', text, re.DOTALL)
+    shown = re.sub(r"<[^>]+>", "", "".join(types))
+    assert "timeout: float = 60.0" in " ".join(shown.split()), "parameters have their types"
 
 
 def options_of_commands() -> list[str]:

@@ -1,6 +1,7 @@
 """Calls made up from schemas: what is found, and that it is as small as can be."""
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -105,6 +106,24 @@ async def test_destructive_tools_are_left_out():
             await explore(client, ["nothing"])
 
 
+async def test_tools_that_do_not_exist_are_refused():
+    with pytest.raises(
+        TypeError, match=re.escape("`tools` must be a list, as in `tools=['careful']`")
+    ):
+        await check_tools(app, "careful")
+    with pytest.raises(ValueError, match="no tool 'carefull'; did you mean `careful`"):
+        await check_tools(app, ["carefull"])
+
+
+async def test_calls_that_fail_are_not_logged_as_well(caplog: pytest.LogCaptureFixture):
+    async with Client(app) as client:
+        report = await explore(client, ["lie", "divide"], examples=20)
+        assert {each.kind for each in report.findings} == {"bad output", "crash"}
+        assert [each for each in caplog.records if each.name == "mcpearl.server"] == []
+        await client.call_tool("divide", {"a": 1, "b": 0})
+    assert "tools/call divide raised" in caplog.text
+
+
 async def test_the_report_is_the_message_of_the_failure():
     with pytest.raises(AssertionError) as failed:
         await check_tools(app, ["divide", "careful"], examples=20)
@@ -115,7 +134,7 @@ async def test_the_report_is_the_message_of_the_failure():
 
 def test_from_a_test_that_is_not_async():
     with SyncClient(app) as client:
-        assert client.run(lambda inner: explore(inner, ["careful"], examples=5)).findings == []
+        assert client.run(explore, ["careful"], examples=5).findings == []
 
 
 class Colour(Enum):

@@ -272,6 +272,41 @@ def test_options_and_faults_in_the_marker(project: pytest.Pytester):
     run(project, code).assert_outcomes(passed=1)
 
 
+def test_the_faults_of_a_marker_happen_in_each_of_its_tests(project: pytest.Pytester):
+    code = """
+        import pytest
+        from mcpearl import ConnectionLost
+        from mcpearl.testing.faults import crash, cut, slow
+
+        @pytest.mark.mcpearl(
+            wire=["memory", "tcp"], era=["legacy", "modern"], reconnect=False,
+            faults=(slow(0), cut(way="sent", method="tools/call")),
+        )
+        async def test_cut(mcp_client):
+            with pytest.raises(ConnectionLost, match="cut by a fault"):
+                await mcp_client.call_tool("add", {"a": 1, "b": 2})
+
+        CRASH = crash(way="sent", method="tools/call", refused=3)
+
+        @pytest.mark.mcpearl(wire=["memory", "tcp"], faults=CRASH, reconnect=False)
+        async def test_crash(mcp_client):
+            with pytest.raises(ConnectionLost, match="crashed by a fault"):
+                await mcp_client.call_tool("add", {"a": 1, "b": 2})
+            assert CRASH.happened == 1
+    """
+    run(project, code).assert_outcomes(passed=6)
+
+
+def test_a_snapshot_that_nothing_compared_fails_the_test(project: pytest.Pytester):
+    code = """
+        async def test_offer(mcp_client, mcp_snapshot):
+            mcp_snapshot.check(mcp_client)
+    """
+    result = run(project, code, "--mcpearl-update")
+    result.assert_outcomes(passed=1, errors=1, warnings=1)
+    result.stdout.fnmatch_lines(["*write `await mcp_snapshot.check(mcp_client)`*"])
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -291,6 +326,16 @@ def test_options_and_faults_in_the_marker(project: pytest.Pytester):
             "import pytest\n@pytest.mark.mcpearl(app='server.py', wire='htp')\n"
             "def test_it(mcp_client): ...",
             "*there is no wire 'htp'; did you mean `http`?*",
+        ),
+        (
+            "import pytest\n@pytest.mark.mcpearl(app='server.py', wires=['http'])\n"
+            "def test_it(mcp_client): ...",
+            "*`mark.mcpearl` has no 'wires'; did you mean `wire`?*",
+        ),
+        (
+            "import pytest\nfrom mcpearl.testing.faults import cut\n"
+            "@pytest.mark.mcpearl(app='server.py', faults=cut)\ndef test_it(mcp_client): ...",
+            "*is not a fault; write `cut(…)`*",
         ),
         (
             "import pytest\nfrom mcpearl import Server\n"

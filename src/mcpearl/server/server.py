@@ -105,8 +105,8 @@ class Server(Operating, Running):
             another: `warn` (log a warning and replace it), `error`, `replace`, or `ignore` the second.
         threads: Threads for handlers that are plain functions.
         tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for no limit.
-        blocked_after: Seconds an `async def` may hold up the event loop before the log says which; None
-            for no watching.
+        blocked_after: Seconds an `async def` may hold up the event loop before the log says which; one
+            that takes less than about twice as long may be missed. None for no watching.
         ask_timeout: Seconds a client has to answer a request of a handler.
         grace: Seconds calls have to finish when the server stops.
         keepalive: When a silent session is pinged; None turns pings off.

@@ -3,10 +3,11 @@
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from mcpearl.sync.portal import Portal, threaded
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _CALLBACKS = ("on_log", "on_progress", "on_notification", "on_state")
 
@@ -46,13 +47,20 @@ class Face(Generic[C]):
         """Connect. `with` connects, and closes at its end."""
         self._portal.run(self._inner.connect())
 
-    def run(self, function: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+    def run(
+        self,
+        function: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Run a coroutine function on the event loop of this object, and return its result.
 
         Args:
-            function: Called with the asynchronous object.
+            function: Called with the asynchronous object, and what follows here.
+            *args: Further arguments of the function.
+            **kwargs: Its keyword arguments.
         """
-        return self._portal.run(function(self._inner))
+        return self._portal.run(function(self._inner, *args, **kwargs))
 
     def close(self) -> None:
         """End the connection and all that belongs to it. Idempotent."""

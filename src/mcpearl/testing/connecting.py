@@ -21,6 +21,7 @@ from mcpearl.testing.faults import Fault, faulty
 WireName = Literal["memory", "stdio", "http", "tcp", "unix", "ws"]
 WIRES: tuple[WireName, ...] = get_args(WireName)
 """The wires a test can use."""
+Faults = Fault | list[Fault] | tuple[Fault, ...]
 _ERAS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 _SERVE = (
     "import sys; from mcpearl.cli.loading import load_server; load_server(sys.argv[1]).run('stdio')"
@@ -32,7 +33,7 @@ def connected(
     wire: WireName = "memory",
     era: str = "auto",
     *,
-    faults: Fault | list[Fault] | None = None,
+    faults: Faults | None = None,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Client]:
     """Serve an app on a wire while a context lasts, and yield a client that is connected to it.
@@ -56,7 +57,7 @@ async def _connected(
     app: Server,
     wire: WireName,
     era: str,
-    faults: Fault | list[Fault] | None,
+    faults: Faults | None,
     options: ClientOptions,
 ) -> AsyncIterator[Client]:
     async with reachable(app, wire) as target:
@@ -71,7 +72,7 @@ def connected_sync(
     wire: WireName = "memory",
     era: str = "auto",
     *,
-    faults: Fault | list[Fault] | None = None,
+    faults: Faults | None = None,
     **options: Unpack[ClientOptions],
 ) -> Iterator[SyncClient]:
     """Do what `connected` does, for tests that are not async.
@@ -120,7 +121,7 @@ async def _nothing() -> None:
     pass
 
 
-def with_faults(target: Reachable, faults: Fault | list[Fault] | None) -> Reachable:
+def with_faults(target: Reachable, faults: Faults | None) -> Reachable:
     """Return a target with faults in front of it, if there are any.
 
     Args:
@@ -129,7 +130,7 @@ def with_faults(target: Reachable, faults: Fault | list[Fault] | None) -> Reacha
     """
     if faults is None:
         return target
-    return faulty(target, *(faults if isinstance(faults, list) else [faults]))
+    return faulty(target, *(faults if isinstance(faults, list | tuple) else [faults]))
 
 
 def with_era(options: ClientOptions, era: str) -> ClientOptions:
@@ -222,4 +223,4 @@ def load_app(place: str, root: Path) -> Server:
     try:
         return load_server(place)
     except CommandFailed as failure:
-        raise ValueError(f"`mcpearl_app = {place}`: {failure}") from None
+        raise ValueError(f"the server under test, `{place}`: {failure}") from None

@@ -23,6 +23,7 @@ from mcpearl.protocol.errors import (
     McpError,
     RequestTimeout,
 )
+from mcpearl.runtime.arguments import did_you_mean, refuse_text
 from mcpearl.schema import SchemaError
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from mcpearl.types.tools import Tool
@@ -113,9 +114,11 @@ async def explore(
         timeout: Seconds after which a call counts as hanging.
         seed: Another number tries other arguments.
     """
+    refuse_text("tools", tools)
     offered = [tool async for tool in client.tools()]
     if tools is not None and (unknown := set(tools) - {tool.name for tool in offered}):
-        raise ValueError(f"the server has no tool {', '.join(map(repr, sorted(unknown)))}")
+        hint = did_you_mean(min(unknown), [tool.name for tool in offered])
+        raise ValueError(f"the server has no tool {', '.join(map(repr, sorted(unknown)))}{hint}")
     wanted = [tool for tool in offered if tools is None or tool.name in tools]
     left_out = [] if destructive else [tool.name for tool in wanted if _is_destructive(tool)]
     wanted = [tool for tool in wanted if tool.name not in left_out]
@@ -187,7 +190,7 @@ def _signature(finding: Finding) -> str:
 
 
 class _LoggedException(logging.Filter):
-    """Keeps the last exception that a server in this process logged, and keeps it out of the log."""
+    """Keeps the last exception that a server in this process logged, and failed calls out of its log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +198,7 @@ class _LoggedException(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.exc_info:
-            return True
+            return not record.getMessage().startswith("tools/call ")
         self.last = record.exc_info[1]
         return False
 

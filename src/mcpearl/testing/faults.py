@@ -48,8 +48,12 @@ class Passing(NamedTuple):
 class Fault:
     """Something that goes wrong. Subclass it for faults of your own.
 
-    One object may be used by several connections, one after the other: what it counts goes on.
+    One object may be used by several connections, one after the other: what it counts goes on, until
+    `reset`.
     """
+
+    def reset(self) -> None:
+        """Forget what was counted: the plugin for pytest calls it before each test."""
 
     def pass_on(self, passing: Passing, line: "Line") -> None:
         """Do something with a message: by default, hand it on.
@@ -80,7 +84,15 @@ def faulty(target: Reachable, *faults: Fault) -> Tapped:
         target: Whatever `Client` takes: a `Server`, a file, a command, an address.
         *faults: The faults; messages of the server pass the first one first.
     """
+    for fault in faults:
+        _refuse_other_than_fault(fault)
     return Tapped(target, lambda transport: FaultyTransport(transport, faults))
+
+
+def _refuse_other_than_fault(given: Any) -> None:
+    if not isinstance(given, Fault):
+        hint = f"; write `{given.__name__}(…)`" if isinstance(given, type) else ""
+        raise TypeError(f"{given!r} is not a fault{hint}")
 
 
 # The faults
@@ -112,14 +124,7 @@ class slow(Fault):  # noqa: N801 (they are written like functions)
 
 
 class _Counted(Fault):
-    """A fault that happens to certain messages.
-
-    Args:
-        after: How many messages pass before.
-        times: How often it happens; None for always from then on.
-        way: Which messages are counted.
-        method: Count only requests and notifications of this method.
-    """
+    """A fault that happens to certain messages; each kind says what its arguments mean."""
 
     def __init__(
         self,
@@ -134,6 +139,11 @@ class _Counted(Fault):
         self.method = method
         self.happened = 0
         """How often it has happened."""
+        self._passed = 0
+
+    def reset(self) -> None:
+        """Forget what was counted, and wait for as many messages again."""
+        self.happened = 0
         self._passed = 0
 
     def pass_on(self, passing: Passing, line: Line) -> None:
@@ -219,6 +229,11 @@ class crash(_Counted):  # noqa: N801
         self.refused = refused
         self._down = 0
 
+    def reset(self) -> None:
+        """Forget what was counted; the server is there again."""
+        super().reset()
+        self._down = 0
+
     def _happen(self, passing: Passing, line: Line) -> None:
         """End the connection, and refuse new ones from now on."""
         self._down = self.refused
@@ -243,6 +258,12 @@ class freeze(_Counted):  # noqa: N801
     def __init__(self, after: int = 0, way: Way = "received", method: str | None = None) -> None:
         super().__init__(after, None, way, method)
         self._held: list[tuple[Passing, Line]] = []
+        self._thawed = False
+
+    def reset(self) -> None:
+        """Forget what was counted and held back; the fault is not over."""
+        super().reset()
+        self._held.clear()
         self._thawed = False
 
     def pass_on(self, passing: Passing, line: Line) -> None:
@@ -330,6 +351,11 @@ class reorder(_Counted):  # noqa: N801
     """
 
     _late: tuple[Passing, Line] | None = None
+
+    def reset(self) -> None:
+        """Forget what was counted, and the message that is late."""
+        super().reset()
+        self._late = None
 
     def pass_on(self, passing: Passing, line: Line) -> None:
         """Hand on a message, and the one that it overtook.

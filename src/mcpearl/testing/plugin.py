@@ -6,7 +6,7 @@ of its fixtures is used.
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from itertools import product
 from types import ModuleType
@@ -170,11 +170,36 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
     options = _settings(request.node)
     for name in ("wire", "era", "app"):
         options.pop(name, None)
+    _check_options(request.node.nodeid, options)
+    _reset(options.get("faults"))
     names = request.node.fixturenames
     for name in ("mcp_answers", "mcp_heard"):
         if name in names:
             options |= request.getfixturevalue(name).options
     return options
+
+
+def _check_options(test: str, given: Iterable[str]) -> None:
+    """Refuse a keyword of the marker that is neither its own nor an option of `Client`."""
+    from mcpearl.client.options import ClientOptions
+    from mcpearl.runtime.arguments import did_you_mean
+
+    known = ("wire", "era", "app", "faults", *ClientOptions.__annotations__)
+    for name in given:
+        if name not in known:
+            raise pytest.UsageError(
+                f"{test}: `mark.mcpearl` has no {name!r}{did_you_mean(name, known)}; it takes wire, era, "
+                "app, faults and the options of `Client`"
+            )
+
+
+def _reset(faults: Any) -> None:
+    """Have the faults of a marker start anew: a marker is made once, for all tests it is on."""
+    from mcpearl.testing.faults import Fault
+
+    for fault in _several(faults):
+        if isinstance(fault, Fault):  # anything else is refused where it is used
+            fault.reset()
 
 
 def _opened_in_a_loop(what: str) -> Any:
@@ -316,12 +341,17 @@ def mcp_clock() -> "Iterator[MovableClock]":
 
 
 @pytest.fixture
-def mcp_snapshot(request: pytest.FixtureRequest) -> "Snapshot":
+def mcp_snapshot(request: pytest.FixtureRequest) -> "Iterator[Snapshot]":
     """What the server offered when the snapshot was taken: `await mcp_snapshot.check(mcp_client)`."""
     from mcpearl.testing.snapshot import Snapshot
 
     name = re.sub(r"[^\w.-]+", "-", f"{request.path.stem}.{request.node.name}").strip("-")
-    return Snapshot(
+    snapshot = Snapshot(
         request.path.parent / "snapshots" / f"{name}.json",
         update=request.config.getoption("--mcpearl-update"),
     )
+    yield snapshot
+    if snapshot.pending:
+        pytest.fail(
+            "nothing was compared: write `await mcp_snapshot.check(mcp_client)`", pytrace=False
+        )

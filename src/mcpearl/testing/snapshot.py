@@ -59,6 +59,8 @@ class Snapshot:
     def __init__(self, path: str | Path, *, update: bool = False) -> None:
         self.path = Path(path)
         self.update = update
+        self.pending = 0
+        """How many checks were called, and not awaited yet."""
 
     @overload
     def check(self, client: Client) -> Awaitable[None]: ...
@@ -76,10 +78,12 @@ class Snapshot:
         if isinstance(client, SyncClient):
             self.compare(client.run(offer_of))
             return None
+        self.pending += 1
         return self._check(client)
 
     async def _check(self, client: Client) -> None:
         __tracebackhide__ = True
+        self.pending -= 1
         self.compare(await offer_of(client))
 
     def compare(self, offered: dict[str, Any]) -> None:

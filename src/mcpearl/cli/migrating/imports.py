@@ -58,6 +58,7 @@ class Imports:
         self.modules: set[str] = set()  # names of this file for whole modules
         self.types: set[str] = set()  # those of them that have the types of the protocol
         self.lowlevel: set[str] = set()  # names of this file for the low-level server
+        self.has_lifespan_first = False  # `Context` is of `mcp` 2: `Context[App, Request]`
         self.has_lists = False  # the client is FastMCP's, whose lists are lists and no pages
         self._nodes = [node for node in ast.walk(tree) if is_theirs(node)]
         for node in self._nodes:
@@ -99,6 +100,8 @@ class Imports:
                 self.modules.add(local)
             elif alias.name == "Client" and module.startswith("fastmcp"):
                 self.has_lists = True
+            elif alias.name == "Context" and module.startswith("mcp.server.mcpserver"):
+                self.has_lifespan_first = True
             elif alias.name == "Server" and module.startswith("mcp"):
                 self.lowlevel.add(local)
 

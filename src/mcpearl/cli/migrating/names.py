@@ -28,6 +28,7 @@ RENAMED = {
     "FastMCPError": "McpearlError",
     "ServerRequestContext": "Context",
     "NotFoundError": "ResourceNotFound",
+    "TaskConfig": "Tasks",
 }
 SERVERS = {"FastMCP", "MCPServer"}
 
@@ -39,6 +40,14 @@ TYPES_RENAMED = {
 # Extensions that a server of mcpearl has without being told.
 BUILT_IN = {"TasksExtension"}
 EXTENSION_DROPPED = "dropped with its options; `Server(store=…)` keeps tasks"
+
+# A call that says how a tool is a task, by its only argument `mode`.
+TASK_MODES = {
+    "optional": "TaskConfig()",
+    "required": "TaskConfig(required=True)",
+    "forbidden": "False",
+}
+TASK_BY_HAND = "`Tasks(…)` has `required=`, `after=`, `ttl=` and `poll=` in seconds"
 
 # What to do about names that have no counterpart.
 BY_HAND = {
@@ -61,6 +70,7 @@ BY_HAND = {
     "Tool": "register the function: `app.add_tool(function, name=…)`",
     "Prompt": "register the function: `app.add_prompt(function, name=…)`",
     "FunctionTool": "register the function: `app.add_tool(function, name=…)`",
+    "UrlElicitationRequiredError": "raise `UrlElicitationRequired([{…}])`, with the params as dicts",
     "ResourceError": "raise `McpError(code, message)`",
     "PromptError": "raise `McpError(code, message)`",
     "ValidationError": "raise `ToolError(message)`",
@@ -78,7 +88,6 @@ BY_HAND = {
     "StaticTokenVerifier": "`mcpearl.auth.StaticTokens`",
     "TokenVerifier": "subclass `mcpearl.auth.Verifier`",
     "AuthSettings": "`Server(auth=…)` takes a verifier of `mcpearl.auth`",
-    "TaskConfig": "`@app.tool(task=True)`, or `task=Tasks(…)`",
     "TasksExtension": "a server has tasks by itself; `@app.tool(task=True)` is enough",
     "Resolve": "ask in the function: `await ctx.elicit(…)` or `await ctx.sample(…)`",
     "Elicit": "ask in the function: `await ctx.elicit(…)`",
@@ -212,13 +221,17 @@ METHODS_BY_HAND = {
     "list_tools": "`Client(app)`, and `client.tools()`",
     "call_tool": "`Client(app)`, and `client.call_tool(…)`",
 }
-RUN_KEYWORDS = {"stateless_http": "stateless"}
+RUN_KEYWORDS = {"stateless_http": "stateless", "streamable_http_path": "path"}
 RUN_DROPPED = {"show_banner", "json_response"}
+SECURITY = {"allowed_hosts", "allowed_origins"}  # of TransportSecuritySettings
+ASGI_DROPPED = {"host", "port"}  # what serves the application has these
+ROUTE_DROPPED = {"include_in_schema", "name"}  # of Starlette's pages about an application
 RUN_BY_HAND = {
     "log_level": "set MCPEARL_LOG_LEVEL",
     "uvicorn_config": "options of `Http` take its place",
     "middleware": "put it around `app.asgi()`",
     "mount_path": "`path=` is the path of the endpoint",
+    "transport_security": "`allowed_hosts=[…]` and `allowed_origins=[…]` are options of this call",
 }
 
 # What a client of FastMCP returns as a list, and what walks over the same things.

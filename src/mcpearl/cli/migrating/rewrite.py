@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mcpearl.cli.migrating import names
 from mcpearl.cli.migrating.imports import Imports, is_theirs, names_used
 from mcpearl.cli.migrating.lowlevel import LowLevel
+from mcpearl.cli.migrating.serving import ServingCalls
 from mcpearl.cli.migrating.source import Leftover, SourceFile
 from mcpearl.cli.migrating.variables import Variables
 
@@ -109,6 +110,7 @@ class _Rewriting:
             moving = [each for each in made.keywords if each.arg in names.OF_RUN]
             if moving:
                 self._of_run[name] = moving
+        self._serving = ServingCalls(self._source, self._original, self._of_run)
 
     def do(self) -> SourceFile:
         """Find everything that has to change."""
@@ -134,10 +136,13 @@ class _Rewriting:
                     else:
                         advice = names.BY_HAND.get(name, "it has no counterpart by this name")
                         self._source.leave(node, f"{module}.{name}", advice)
-                case ast.Subscript(value=value, slice=ast.Tuple(elts=[_, second, *_])) if (
+                case ast.Subscript(value=value) if self._original(value) in names.SERVERS:
+                    self._source.edit(self._source.span(value)[1], self._source.span(node)[1], "")
+                case ast.Subscript(value=value, slice=ast.Tuple(elts=[first, second, *_])) if (
                     self._original(value) == "Context"
                 ):
-                    self._typed_context(node, second)
+                    is_first = self._imports.has_lifespan_first
+                    self._typed_context(node, first if is_first else second)
                 case ast.Call():
                     self._call(node, servers, contexts, clients)
                 case ast.Await(value=ast.Call(func=ast.Attribute(value=ast.Name(id=owner)))) if (
@@ -157,7 +162,7 @@ class _Rewriting:
     # Contexts
 
     def _typed_context(self, node: ast.Subscript, lifespan: ast.expr) -> None:
-        """Leave the type of the lifespan: `Context[ServerSession, App]` is `Context[App]`."""
+        """Leave the type of the lifespan: second of `mcp` 1's `Context`, and first of `mcp` 2's."""
         context = self._source.of(node.value)
         nothing = isinstance(lifespan, ast.Constant) and lifespan.value is None
         self._source.replace(
@@ -207,6 +212,8 @@ class _Rewriting:
             self._construction(node)
         elif original in ("McpError", "MCPError"):
             self._error(node)
+        elif original == "TaskConfig":
+            self._task(node)
         elif original in names.TYPES_RENAMED:
             self._renamed_type(node, *names.TYPES_RENAMED[original])
         elif original in names.type_names() and original not in names.RENAMED:
@@ -222,6 +229,21 @@ class _Rewriting:
                 self._state(node, owner, method)
             case ast.Attribute(value=ast.Name(id=owner), attr="call_tool") if owner in clients:
                 self._raise_on_error(node)
+
+    def _task(self, node: ast.Call) -> None:
+        """Write how a tool is a task: `TaskConfig(mode="required")` is `Tasks(required=True)`."""
+        match node.keywords:
+            case [] if not node.args:
+                return
+            case [ast.keyword(arg="mode", value=ast.Constant(value=mode))] if (
+                mode in names.TASK_MODES
+            ):
+                written = names.TASK_MODES[mode]
+                self._source.replace(
+                    node, written.replace("TaskConfig", self._source.of(node.func))
+                )
+            case _:
+                self._source.leave(node, "TaskConfig()", names.TASK_BY_HAND)
 
     def _list(self, node: ast.Await, owner: str) -> None:
         """Have lists stay lists, over all pages."""
@@ -303,6 +325,10 @@ class _Rewriting:
     def _method(self, node: ast.Call, function: ast.Attribute, method: str, owner: str) -> None:
         if method in names.METHODS:
             self._source.rename_member(function, names.METHODS[method])
+            if method == "custom_route":
+                for keyword in node.keywords:
+                    if keyword.arg in names.ROUTE_DROPPED:
+                        self._source.drop_keyword(node, keyword)
         elif method in ("tool", "prompt", "resource"):
             self._registration(node, method)
         elif method == "mount":
@@ -315,7 +341,7 @@ class _Rewriting:
             return
         self._source.leave(node, f".{method}()", names.METHODS_BY_HAND.get(method))
         if method in names.RUNS:
-            self._run(node, method, owner)
+            self._serving.rewrite(node, method, owner)
 
     def _is_built_in(self, node: ast.Call) -> bool:
         """Return whether a statement adds an extension that every server has here."""
@@ -338,52 +364,6 @@ class _Rewriting:
                 self._source.leave(keyword.value, f"{name}=", advice)
             else:
                 self._source.leave(keyword.value, f"{name}=", f"a {method} has no such option")
-
-    def _run(self, node: ast.Call, method: str, owner: str) -> None:
-        if method in names.SERVES:
-            at = self._source.find("(", self._source.span(node.func)[1]) + 1
-            more = ", " if node.args or node.keywords else ""
-            self._source.edit(at, at, names.SERVES[method] + more)
-        for keyword in node.keywords:
-            if keyword.arg in names.RUN_KEYWORDS:
-                self._source.rename_keyword(keyword, names.RUN_KEYWORDS[keyword.arg])
-            elif keyword.arg in names.RUN_DROPPED or (
-                keyword.arg == "transport" and method not in ("run", "run_async")
-            ):
-                self._source.drop_keyword(node, keyword)
-            elif keyword.arg in names.RUN_BY_HAND:
-                advice = names.RUN_BY_HAND[keyword.arg]
-                self._source.leave(keyword.value, f"{keyword.arg}=", advice)
-        self._take_options(node, method, owner)
-
-    def _take_options(self, node: ast.Call, method: str, owner: str) -> None:
-        """Take the options that the constructor had, where the server is served over HTTP."""
-        here = {names.RUN_KEYWORDS.get(each.arg or "", each.arg) for each in node.keywords}
-        options = []
-        for keyword in self._of_run.get(owner, ()):
-            name = names.OF_RUN[keyword.arg or ""]
-            if name is not None and name not in here:
-                if name in ("host", "port") and method in names.ASGI:
-                    continue
-                options.append(f"{name}={self._source.of(keyword.value)}")
-        if not options:
-            return
-        wire = self._wire(node) if method in ("run", "run_async") else "http"
-        if wire == "http":
-            self._source.add_arguments(node, ", ".join(options))
-        elif wire is None:
-            advice = f"where it serves over HTTP, it needs {', '.join(options)}"
-            self._source.leave(node, f".{method}()", advice)
-
-    def _wire(self, node: ast.Call) -> str | None:
-        """Return the wire that a server is run on, None if that is decided at run time."""
-        given = [*node.args, *(each.value for each in node.keywords if each.arg == "transport")]
-        if not given:
-            return "stdio"
-        first = given[0]
-        if not isinstance(first, ast.Constant):
-            return None
-        return "stdio" if first.value == "stdio" else "http"
 
     def _mount(self, node: ast.Call) -> None:
         """Put the name first: `mount(other, prefix="x")` is `mount("x", other)`."""

@@ -26,6 +26,7 @@ class SourceFile:
         for line in self._bytes.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))
         self._edits: list[_Edit] = []
+        self._dropped: set[int] = set()  # keyword arguments, by identity
         self.leftovers: list[Leftover] = []
 
     def text(self) -> str:
@@ -82,10 +83,15 @@ class SourceFile:
         self.edit(begin, begin + len((keyword.arg or "").encode()), name)
 
     def drop_keyword(self, node: ast.Call, keyword: ast.keyword) -> None:
-        """Remove a keyword argument, with the comma before it or, of the first argument, after it."""
+        """Remove a keyword argument, with the comma before it or, of the first argument, after it.
+
+        Of several arguments, the first in the source is removed first.
+        """
+        self._dropped.add(id(keyword))
         begin, end = self.span(keyword)
         number = node.keywords.index(keyword)
-        before = [self.span(each)[1] for each in (*node.args, *node.keywords[:number])]
+        earlier = [each for each in node.keywords[:number] if id(each) not in self._dropped]
+        before = [self.span(each)[1] for each in (*node.args, *earlier)]
         if before:
             begin = max(before)
         elif number + 1 < len(node.keywords):

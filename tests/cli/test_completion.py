@@ -67,13 +67,23 @@ def test_fish_is_given_descriptions_that_its_script_keeps_whole(tmp_path: Path):
 def test_servers_of_hosts_are_completed_beside_files(tmp_path: Path):
     assert mcpearl("install", WEATHER, "cursor", "--name", "weather", "-y", home=tmp_path).code == 0
     (tmp_path / "webserver.py").write_text("")
-    lines = given("bash", "mcpearl list we", 2, tmp_path, cwd=tmp_path)
-    assert {"plain,weather", "plain,webserver.py"} <= set(lines)
+    for command in ("list", "install", "bridge", "console"):
+        lines = given("bash", f"mcpearl {command} we", 2, tmp_path, cwd=tmp_path)
+        assert {"plain,weather", "plain,webserver.py"} <= set(lines), command
+        assert given("bash", f"mcpearl {command} ser", 2, tmp_path) == ["file,ser", ""], command
 
 
 def test_hosts_are_completed(tmp_path: Path):
     assert "plain,cursor" in given("bash", "mcpearl install server.py cur", 3, tmp_path)
     assert "plain,goose" in given("bash", "mcpearl uninstall weather go", 3, tmp_path)
+
+
+def test_servers_of_hosts_are_completed_where_they_are_taken_out(tmp_path: Path):
+    for host, name in (("cursor", "weather"), ("goose", "web")):
+        assert mcpearl("install", WEATHER, host, "--name", name, "-y", home=tmp_path).code == 0
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini/settings.json").write_text("{broken")
+    assert given("bash", "mcpearl uninstall we", 2, tmp_path)[:2] == ["plain,weather", "plain,web"]
 
 
 @pytest.mark.parametrize("shell", INSTALLED)

@@ -110,11 +110,46 @@ def test_a_file_that_cannot_be_read_is_left_alone(tmp_path: Path):
     file.parent.mkdir()
     file.write_text(BROKEN[0])
     done = mcpearl("install", WEATHER, "cursor", home=tmp_path)
-    assert done.code in (1, 2)
+    assert done.code == 1
     assert "mcp.json" in done.err
+    assert "the file is unchanged" in done.err
     assert "Traceback" not in done.err
     assert file.read_text() == BROKEN[0]
     assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_lines_end_as_they_did(tmp_path: Path, end: str):
+    for place in (".cursor/mcp.json", ".config/goose/config.yaml"):
+        file = tmp_path / place
+        file.parent.mkdir(parents=True)
+        file.write_bytes(
+            end.join(
+                ["extensions:", "  one:", "    enabled: true", ""]
+                if file.suffix == ".yaml"
+                else ["{", '  "mcpServers": {', '    "one": {"command": "a"}', "  }", "}", ""]
+            ).encode()
+        )
+        before = file.read_bytes()
+        host = "goose" if file.suffix == ".yaml" else "cursor"
+        assert mcpearl("install", WEATHER, host, "--name", "two", "-y", home=tmp_path).code == 0
+        written = file.read_bytes()
+        assert written.count(b"\n") > 5 and b"two" in written
+        assert written.count(b"\r\n") == (written.count(b"\n") if end == "\r\n" else 0)
+        assert mcpearl("uninstall", "two", host, "-y", home=tmp_path).code == 0
+        assert file.read_bytes() == before
+
+
+def test_what_several_hosts_would_have_is_printed_for_each(tmp_path: Path):
+    url = "https://example.com/mcp"
+    command = ("install", url, "gemini", "vscode", "goose", "--name", "far", "--print")
+    done = mcpearl(*command, home=tmp_path)
+    assert '"httpUrl"' in done.out and '"type": "http"' in done.out and "uri: " in done.out
+    assert all(title in done.err for title in ("Gemini CLI", "VS Code", "Goose"))
+    found = mcpearl(*command, "--json", home=tmp_path).json
+    assert found["gemini"] == {"mcpServers": {"far": {"httpUrl": url}}}
+    assert found["vscode"] == {"servers": {"far": {"type": "http", "url": url}}}
+    assert found["goose"]["extensions"]["far"]["uri"] == url
 
 
 def test_nothing_is_changed_when_it_is_only_shown(tmp_path: Path):

@@ -147,3 +147,21 @@ def test_a_call_in_a_multiplexer_only_saves(tmp_path: Path):
     assert "[image/png, 70 bytes] saved as" in screen.text
     assert "\x1b_" not in screen.raw and "iVBOR" not in screen.raw
     assert (tmp_path / "image-1.png").read_bytes() == PNG
+
+
+def test_a_terminal_that_draws_only_png_says_so_of_others(tmp_path: Path):
+    file = tmp_path / "server.py"
+    file.write_text(
+        "from mcpearl import Image, Server\n"
+        "app = Server('pictures')\n"
+        "@app.tool\n"
+        "def photo() -> Image:\n"
+        f"    return Image(data={JPEG!r}, format='jpeg')\n"
+    )
+    with Screen("call", file, "photo", "-o", tmp_path, TERM="xterm-kitty") as screen:
+        assert screen.ended() == 0
+    assert "not shown: this terminal draws only PNG" in screen.text
+    assert (tmp_path / "image-1.jpg").read_bytes() == JPEG
+    with Screen("call", file, "photo", "-o", tmp_path) as screen:
+        assert screen.ended() == 0
+    assert "not shown" not in screen.text

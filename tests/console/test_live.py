@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mcpearl import Client, Context, McpError, Server, ToolError
 from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, LiveWatch
 from mcpearl.gateway.gateway import Gateway
+from mcpearl.runtime import clock
 from mcpearl.runtime.observer import SamplingObserver, Stretch
 from mcpearl.types import CallToolResult
 from tests.console.page import open_page, served
@@ -171,6 +173,35 @@ async def test_a_call_is_stopped_and_its_client_told():
                 assert over.status_code == 422 and "over already" in over.text
                 assert app.core.counters()["calls_in_flight"] == 0
                 page.events = page.events[:1]
+
+
+async def test_a_call_that_began_before_the_page_was_opened_is_shown_with_its_whole_time():
+    app = make()
+    async with served(app) as base, Client(mcp(base)) as client:
+        call = asyncio.create_task(client.call_tool("wait"))
+        await eventually(lambda: app.core.counters()["calls_in_flight"])
+        began = clock.monotonic()
+        await client.call_tool("forecast", {"city": "Oslo"})
+        at_least = clock.monotonic() - began
+        async with open_page(base) as page:
+            running = await page.event("running", lambda event: event["rows"])
+            (row,) = [row for row in running["rows"] if row["name"] == "wait"]
+            assert row["seconds"] >= at_least
+        call.cancel()
+
+
+async def test_rows_stay_in_order_while_clients_come_and_go():
+    app = make()
+    async with served(app) as base, open_page(base) as page, AsyncExitStack() as clients:
+        for _ in range(3):
+            async with AsyncExitStack() as few:
+                for stack in [few, clients] * 4:
+                    client = Client(mcp(base), protocol="2025-11-25")
+                    await stack.enter_async_context(client)
+        await page.event("sessions", lambda event: len(event["rows"]) >= 12)
+        shown = [e["rows"] for e in page.events if e["type"] == "sessions"]
+        numbers = [[row["number"] for row in rows] for rows in shown]
+        assert numbers == [sorted(each) for each in numbers]
 
 
 async def test_a_session_is_ended():

@@ -420,11 +420,15 @@ async def test_a_call_is_copied_as_something_that_runs(browser: Browser, tmp_pat
             await run_tool(browser, "forecast")
             await browser.fill("[data-field=city] textarea", 'São "Paulo" it\'s 🌞')
             commands.append(["sh", "-c", await copied(browser, "curl")])
-        (tmp_path / "copied.py").write_text(await copied(browser, "python"))
-        commands.append([sys.executable, str(tmp_path / "copied.py")])
-        command = await copied(browser, "command")
-        own = f"{sys.executable} -m mcpearl "
-        commands.append(["sh", "-c", command.replace("mcpearl ", own, 1)])
+            program, command = await copied(browser, "python"), await copied(browser, "command")
+            older = protocol == "2025-11-25"  # then the copy names it, too
+            assert (f'protocol="{protocol}"' in program) is older
+            assert (f" --protocol {protocol} " in command) is older
+            file = tmp_path / f"{protocol}.py"
+            file.write_text(program)
+            commands.append([sys.executable, str(file)])
+            own = f"{sys.executable} -m mcpearl "
+            commands.append(["sh", "-c", command.replace("mcpearl ", own, 1)])
         for done in await asyncio.gather(*(asyncio.to_thread(run, each) for each in commands)):
             said = done.stdout.encode().decode("unicode_escape", "ignore") + done.stdout
             assert "Paulo" in said and "sun in" in said, done

@@ -159,3 +159,45 @@ async def test_it_can_be_used_without_a_mouse_and_in_either_theme(browser: Brows
         await browser.click("#theme")
         after = await browser.evaluate("getComputedStyle(document.body).backgroundColor")
         assert before != after
+
+
+# How far the texts of buttons in a row are from where their headings begin.
+APART = """(() => {
+  const text = (element) => {
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    return range.getBoundingClientRect();
+  };
+  const row = [...document.querySelectorAll("[aria-label='Last calls'] tbody tr")]
+    .find((each) => each.cells[3]?.querySelector('button'));
+  const heads = row.closest('table').querySelectorAll('thead th');
+  return [1, 3].flatMap((at) => {
+    const button = row.cells[at].querySelector('button');
+    return [Math.abs(text(button).left - text(heads[at]).left)];
+  });
+})()"""
+
+
+async def test_what_was_wrong_is_not_said_of_what_is_written_instead(browser: Browser):
+    async with opened(browser, make()):
+        await run_tool(browser, "everything")
+        await browser.fill("[data-field=size] input", "11")
+        await browser.click("main button.main")
+        await browser.wait("[data-field=size] .error >> text=at most 10")
+        await browser.fill("[data-field=size] input", "5")
+        assert await browser.text("[data-field=size] .error") == ""
+        assert await browser.count("[data-field=size] [aria-invalid=true]") == 0
+        assert await browser.text("[data-field=colour] .error") == "is required"
+        await browser.select("[data-field=colour] select", "0")
+        assert await browser.text("[data-field=colour] .error") == ""
+
+
+async def test_what_a_row_does_stands_under_its_heading(browser: Browser):
+    """Texts that are buttons begin where the heading of their column does."""
+    async with opened(browser, make(), payloads=True, width=1440) as base:
+        async with Client(base.removesuffix("/console") + "/mcp", protocol="2025-11-25") as client:
+            await client.call_tool("forecast", {"city": "Oslo"})
+            row = "[aria-label='Last calls'] tbody tr:has(b:text-is('forecast'))"
+            await browser.wait(f"{row} td:nth-child(4) button")
+            apart = await browser.evaluate(APART)
+        assert apart and max(apart) < 1, apart

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from mcpearl import Context, Server
 from mcpearl.console.standalone import serving_console
@@ -59,6 +60,20 @@ def make() -> Server:
         return [city for city in ("Oslo", "Osaka") if city.startswith(value)]
 
     return app
+
+
+def test_answers_are_timed_to_less_than_a_millisecond():
+    """The loop of uvloop counts in whole ones, so that most answers took none."""
+
+    async def main() -> list[float]:
+        async with served(make()) as base, open_page(base) as page:
+            await page.connect("weather")
+            asked = [await page.ask("ping") for _ in range(10)]
+            return [(await page.answer(id))["took"] * 1000 for id in asked]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        took = runner.run(main())
+    assert any(abs(each - round(each)) > 1e-6 for each in took), took
 
 
 @ERAS

@@ -12,7 +12,7 @@ from typing import Any
 
 from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.pictures import drawn
+from mcpearl.cli.pictures import drawn, draws_png_only
 from mcpearl.types.content import (
     AudioContent,
     EmbeddedResource,
@@ -68,8 +68,12 @@ class Writer:
         path = self.save(content, kind, name)
         size = f"{len(content):,} bytes"
         self._out.line(f"{indent}[{kind or name}, {size}] saved as {path}")
-        if self._out.tty and kind.startswith("image/") and (picture := drawn(content, os.environ)):
+        if not (self._out.tty and kind.startswith("image/")):
+            return
+        if (picture := drawn(content, os.environ)) is not None:
             sys.stdout.write(picture + "\n")
+        elif draws_png_only(os.environ):
+            self._out.line(f"{indent}(not shown: this terminal draws only PNG)", dim=True)
 
     def save(self, content: bytes, kind: str, name: str) -> Path:
         """Write binary content to a file, and return its path."""

@@ -34,6 +34,11 @@ def drawn(content: bytes, environment: Mapping[str, str]) -> str | None:
     return None
 
 
+def draws_png_only(environment: Mapping[str, str]) -> bool:
+    """Return whether this terminal draws pictures, but of no type other than PNG."""
+    return _protocol(environment) == "kitty"
+
+
 def _protocol(environment: Mapping[str, str]) -> str | None:
     term = environment.get("TERM", "")
     program = environment.get("TERM_PROGRAM", "")

@@ -71,7 +71,7 @@ def _with_target(function: Callable[..., Any], *, required: bool) -> Callable[..
     call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in reversed(_OPTIONS):
         call = option(call)
-    return click.argument("target", required=required, shell_complete=_complete_target)(call)
+    return click.argument("target", required=required, shell_complete=complete_target)(call)
 
 
 _OPTIONS = (
@@ -364,7 +364,8 @@ def _version() -> str:
     return __version__
 
 
-def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Return the targets whose names begin so, for a shell."""
     from click.shell_completion import CompletionItem
 
     from mcpearl.cli.completing import is_plain

@@ -11,6 +11,7 @@ from mcpearl.console.watch import LiveWatch, name_of, session_of, trace_of
 from mcpearl.host.records import ServerStatus
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
+from mcpearl.runtime import clock
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.server import Server
 from mcpearl.server.solo_connection import SoloConnection
@@ -29,6 +30,12 @@ class RunningCall(NamedTuple):
     call: Call
     connection: Connection
     since: float
+
+
+def _began(call: Call, now: float) -> float:
+    """Return when a call began, which observers note; `now` for one that is not noted yet."""
+    noted = call.noted if isinstance(call.noted, list) else [call.noted]  # of several observers
+    return next((each for each in noted if isinstance(each, float)), now)
 
 
 class Live:
@@ -93,6 +100,7 @@ class Live:
         """Return the clients that are connected, and what they hold."""
         roster = self._server.core.roster
         rows = [self._row(each) for each in islice(roster, MAX_ROWS)]
+        rows.sort(key=lambda row: row["number"])  # the roster has no order that lasts
         return {"rows": rows, "all": len(roster)}
 
     def _row(self, connection: Connection) -> dict[str, Any]:
@@ -129,8 +137,8 @@ class Live:
         return next((each for each, own in self._connections.items() if own == number), None)
 
     def calls_in_flight(self) -> dict[str, Any]:
-        """Return the calls that are in flight. How long is measured from the first look at each."""
-        now, found = time.time(), dict[int, RunningCall]()
+        """Return the calls that are in flight, the oldest first."""
+        now, found = clock.monotonic(), dict[int, RunningCall]()
         total = 0
         for connection in self._server.core.roster:
             flying = connection.end.in_flight
@@ -138,7 +146,7 @@ class Live:
             for call in islice(flying.values(), max(MAX_ROWS - len(found), 0)):
                 known = self.running.get(id(call))
                 if known is None or known.call is not call:
-                    known = RunningCall(next(self._numbers), call, connection, now)
+                    known = RunningCall(next(self._numbers), call, connection, _began(call, now))
                 found[id(call)] = known
         self.running = found
         rows = [
@@ -149,9 +157,9 @@ class Live:
                 "session": session_of(each.call),
                 "trace": trace_of(each.call),
                 "client": client.name if (client := each.call.caller.client) else None,
-                "seconds": now - each.since,
+                "seconds": max(now - each.since, 0.0),
             }
-            for each in found.values()
+            for each in sorted(found.values(), key=lambda each: each.since)
         ]
         return {"rows": rows, "all": total}
 

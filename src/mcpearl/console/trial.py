@@ -22,6 +22,7 @@ from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpearlError, McpError
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
+from mcpearl.runtime import clock
 from mcpearl.transports.tap import Direction, Tap, about
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Implementation, Wire, convert, to_builtins
@@ -189,7 +190,7 @@ class Trial:
         def progress(made: ProgressNotificationParams) -> None:
             self._outbox.put_live("progress", id=action.id, **to_builtins(made))
 
-        began = asyncio.get_running_loop().time()
+        began = clock.monotonic()  # the time of the loop stands still while it works
         ending: dict[str, Any]
         try:
             ending = {"result": await asking.run(self._client, action, progress)}
@@ -197,7 +198,7 @@ class Trial:
             ending = {"error": {"message": "Cancelled"}, "cancelled": True}
         except Exception as error:
             ending = {"error": _explained(error)}
-        took = asyncio.get_running_loop().time() - began
+        took = clock.monotonic() - began
         self._outbox.put("answer", id=action.id, took=took, **ending)
 
     def send(self, text: str) -> None:

@@ -7,12 +7,12 @@ import click
 from mcpearl.cli.command import make_command
 from mcpearl.cli.commands.gateway import serve
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import pairs, resolve
+from mcpearl.cli.target import complete_target, pairs, resolve
 from mcpearl.cli.wires import Chosen, wire_options
 
 
 @make_command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", shell_complete=complete_target)
 @wire_options
 @click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header of requests.")
 @click.option("--auth", metavar="oauth|TOKEN", help="Log in with the browser, or a bearer token.")

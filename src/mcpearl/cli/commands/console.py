@@ -9,7 +9,7 @@ import click
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import resolve
+from mcpearl.cli.target import complete_target, resolve
 
 if TYPE_CHECKING:
     from mcpearl.console.console import Place
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @make_command()
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.argument(
+    "targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=complete_target
+)
 @click.option("--port", default=0, metavar="PORT", help="The port of the page. [any]")
 @click.option("--no-open", is_flag=True, help="Say the address, and do not open the browser.")
 async def command(out: CommandOutput, targets: tuple[str, ...], port: int, no_open: bool) -> None:

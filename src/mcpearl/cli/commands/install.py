@@ -19,11 +19,11 @@ from mcpearl.cli.installing.hosts import (
     host_files,
 )
 from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import pairs, read_env_file, resolve
+from mcpearl.cli.target import complete_target, pairs, read_env_file, resolve
 
 
 @make_command()
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_host)
 @click.option(
     "--name", help="The server's name in the host; by default the file's or the address's."
@@ -123,18 +123,20 @@ def _name_of(target: str) -> str:
 
 
 def _print(out: CommandOutput, entry: HostEntry, hosts: tuple[str, ...], project: bool) -> None:
-    files = [host_file(each, project) for each in hosts]
-    if any(each.is_yaml for each in files) and not out.as_json:
-        for each in files:
-            click.echo(each.changed("", entry.name, entry), nl=False)
+    """Print what each host would have, under its title if there are several."""
+    plain = HostFile("plain", "", Path("mcp.json"), "mcpServers")
+    files = [host_file(each, project) for each in hosts] or [plain]
+    whole = {file.host: {file.section: {entry.name: file.written(entry)}} for file in files}
+    if out.as_json:
+        out.document(whole if len(files) > 1 else whole[files[0].host])
         return
-    written = files[0].written(entry) if files else _plain(entry)
-    section = files[0].section if files else "mcpServers"
-    click.echo(json.dumps({section: {entry.name: written}}, indent=2))
-
-
-def _plain(entry: HostEntry) -> dict[str, Any]:
-    return HostFile("plain", "", Path("mcp.json"), "mcpServers").written(entry)
+    for file in files:
+        if len(files) > 1:
+            out.note(f"{file.title}, {file.path}:")
+        if file.is_yaml:
+            click.echo(file.changed("", entry.name, entry), nl=False)
+        else:
+            click.echo(json.dumps(whole[file.host], indent=2))
 
 
 def change_files(
@@ -153,14 +155,19 @@ def change_files(
         try:
             done.append(_change(out, file, name, entry, dry_run=dry_run, yes=yes))
         except (CommandFailed, ValueError) as error:
+            failed = error if isinstance(error, CommandFailed) else _not_parsed(error)
             if len(files) == 1:
-                raise
-            failed = error if isinstance(error, CommandFailed) else CommandFailed(str(error))
-            out.warning(f"{file.title}: {error}")
+                raise failed from None
+            out.warning(f"{file.title}: {failed}")
     if out.as_json:
         out.document({"name": name, "files": done})
     if failed is not None:
         raise CommandFailed("not every host could be changed", failed.code)
+
+
+def _not_parsed(error: ValueError) -> CommandFailed:
+    hint = "mend it, or add the server by hand: `--print` shows what to add"
+    return CommandFailed(f"{error}; the file is unchanged", hint=hint)
 
 
 def _change(

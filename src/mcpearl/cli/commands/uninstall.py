@@ -5,13 +5,19 @@ import click
 from mcpearl.cli.command import make_command
 from mcpearl.cli.commands.install import change_files
 from mcpearl.cli.exits import CommandFailed, Exit
-from mcpearl.cli.installing.hosts import HostFile, complete_host, host_file, host_files
+from mcpearl.cli.installing.hosts import (
+    HostFile,
+    complete_host,
+    complete_installed,
+    host_file,
+    host_files,
+)
 from mcpearl.cli.output import CommandOutput
 from mcpearl.runtime.arguments import did_you_mean
 
 
 @make_command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_installed)
 @click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_host)
 @click.option("--project", is_flag=True, help="Out of the project in this directory.")
 @click.option("--dry-run", is_flag=True, help="Show the change, and change nothing.")

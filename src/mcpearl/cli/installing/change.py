@@ -25,7 +25,7 @@ def shown_change(out: CommandOutput, path: Path, before: str, after: str) -> lis
 def write(path: Path, text: str) -> Path | None:
     """Write a file in one step, after a copy of what it was; return where the copy is.
 
-    A file that is a symbolic link is written where it points to. Its mode stays.
+    A file that is a symbolic link is written where it points to. Its mode and the ends of its lines stay.
     """
     place = path.resolve()
     try:
@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> Path | None:
         place.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
+            with os.fdopen(number, "w", encoding="utf-8", newline=_line_end(place)) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -46,6 +46,13 @@ def write(path: Path, text: str) -> Path | None:
     except OSError as error:
         raise CommandFailed(f"cannot write {path}: {error.strerror or error}") from None
     return backup
+
+
+def _line_end(place: Path) -> str | None:
+    """Return how lines of a file end; None, the way of this system, for one that is not there."""
+    if not place.exists():
+        return None
+    return "\r\n" if b"\r\n" in place.read_bytes() else "\n"
 
 
 def _kept(place: Path) -> Path | None:

@@ -136,3 +136,16 @@ def host_file(name: str, project: bool) -> HostFile:
 def complete_host(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return the hosts whose names begin so, for a shell."""
     return [each.host for each in host_files() if each.host.startswith(incomplete)]
+
+
+def complete_installed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the servers that hosts have and whose names begin so, for a shell."""
+    from mcpearl.cli.completing import is_plain
+
+    found: dict[str, None] = {}
+    for file in host_files(bool(ctx.params.get("project"))):
+        try:
+            found.update(dict.fromkeys(file.names(file.read())))
+        except (CommandFailed, ValueError):
+            continue  # it is said when the command is run
+    return [name for name in found if name.startswith(incomplete) and is_plain(name)]

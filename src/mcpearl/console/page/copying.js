@@ -23,16 +23,19 @@ const CALLS = {
   "prompts/get": ({ name, arguments: given }) => `client.get_prompt(${quoted(name)}, ${python(given ?? {})})`,
 };
 
-export function asPython(place, method, params) {
+// Clients speak the newest version by themselves: an older one that was tried has to be named.
+const only = ({ era, protocol }, written) => era === "modern" ? "" : written(protocol);
+
+export function asPython(place, method, params, session) {
   const call = CALLS[method]?.(params) ?? `client.request(${quoted(method)}, ${python(params)})`;
-  return `import asyncio\n\nfrom mcpearl import Client\n\n\nasync def main() -> None:\n    async with Client(${quoted(place.shown)}) as client:\n        print(await ${call})\n\n\nasyncio.run(main())\n`;
+  return `import asyncio\n\nfrom mcpearl import Client\n\n\nasync def main() -> None:\n    async with Client(${quoted(place.shown)}${only(session, (version) => `, protocol=${quoted(version)}`)}) as client:\n        print(await ${call})\n\n\nasyncio.run(main())\n`;
 }
 
 const word = (name, value) => shell(typeof value === "string" ? `${name}=${value}` : `${name}:=${JSON.stringify(value)}`);
 const words = (given) => Object.entries(given ?? {}).map(([name, value]) => " " + word(name, value)).join("");
 
-export function asCommand(place, method, params) {
-  const target = shell(place.shown);
+export function asCommand(place, method, params, session) {
+  const target = shell(place.shown) + only(session, (version) => ` --protocol ${shell(version)}`);
   if (method === "tools/call") return `mcpearl call ${target} ${shell(params.name)}${words(params.arguments)}`;
   if (method === "resources/read") return `mcpearl read ${target} ${shell(params.uri)}`;
   if (method === "prompts/get") return `mcpearl prompt ${target} ${shell(params.name)}${words(params.arguments)}`;

@@ -97,9 +97,14 @@ function labelled(schema, place, input) {
   const element = h("div", { class: "field", "data-field": place.name },
     h("label", { for: id }, title(schema, place), " ", h("span", { class: "type" }, describe(schema, place.root), place.required ? "" : ", optional")),
     schema.description ? hint : h("span", { id: `${id}h` }), input, error);
-  function complain(message, errors) {
+  // What was wrong is not said of what is written instead, until that is checked.
+  for (const changed of ["input", "change"]) input.addEventListener(changed, () => mark(null));
+  function mark(message) {
     error.textContent = message ?? "";
     input.setAttribute("aria-invalid", message ? "true" : "false");
+  }
+  function complain(message, errors) {
+    mark(message);
     if (message) errors.push({ message: `${title(schema, place)}: ${message}`, element: input });
   }
   return { element, complain };

@@ -265,7 +265,7 @@ class Runner {
     if (!request || !way) return;
     const { place } = this.session;
     const { method, params, schema } = request;
-    const made = way === "python" ? asPython(place, method, params) : way === "command" ? asCommand(place, method, params) : asCurl(place, method, params, this.session, schema);
+    const made = way === "python" ? asPython(place, method, params, this.session) : way === "command" ? asCommand(place, method, params, this.session) : asCurl(place, method, params, this.session, schema);
     if (made === null) return toast("This cannot be copied: the server has no address");
     fill(this.output, h("div", { class: "row" }, h("b", {}, way), h("button", { type: "button", class: "small", click: () => copied(made) }, "Copy")), h("pre", { class: "copy", tabindex: 0 }, made));
     copied(made);

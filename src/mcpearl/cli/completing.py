@@ -96,7 +96,7 @@ def _may_be_asked(target: ServerTarget) -> bool:
     reach = target.reach()
     if isinstance(reach, str):
         return "://" in reach
-    own = (each.entry for each in configured_servers() if each.location.scope == "user")
+    own = (each.entry for each in configured_servers() if each.scope == "user")
     return not isinstance(reach, list) and reach.url is not None and reach in own
 
 

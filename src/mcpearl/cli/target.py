@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +19,6 @@ from mcpearl.runtime.arguments import did_you_mean
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.entries import ServerEntry
-    from mcpearl.host.locations import Location
     from mcpearl.server.server import Server
 else:
     Location = ServerEntry = Any  # they take longer to load than most commands
@@ -262,7 +261,8 @@ def _configured(path: str, name: str | None) -> ServerEntry:
 class ConfiguredServer(NamedTuple):
     """A server in a file of a host on this computer."""
 
-    location: Location
+    host: str
+    scope: str
     entry: ServerEntry
 
 
@@ -280,8 +280,25 @@ def configured_servers() -> list[ConfiguredServer]:
         except ValueError:
             continue
         found += [
-            ConfiguredServer(location, entry) for entry in entries.values() if not entry.disabled
+            ConfiguredServer(location.host, location.scope, entry) for entry in entries.values()
         ]
+    found += _of_goose()
+    return [each for each in found if not each.entry.disabled]
+
+
+def _of_goose() -> list[ConfiguredServer]:
+    from mcpearl.cli.installing.goose import goose_file, goose_servers
+    from mcpearl.client.entries import ConfigError, read_entry, surroundings
+
+    file, found = goose_file(), []
+    try:
+        servers = goose_servers(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError):
+        return []
+    for name, value in servers.items():
+        with suppress(ConfigError):
+            entry = read_entry(name, value, surroundings())
+            found.append(ConfiguredServer("goose", "user", entry))
     return found
 
 
@@ -301,7 +318,7 @@ def _known(text: str) -> ServerEntry | None:
 
 
 def _full_name(found: ConfiguredServer) -> str:
-    return f"{found.location.host}:{found.entry.name}"
+    return f"{found.host}:{found.entry.name}"
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import click
 
 from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.installing.goose import SECTION, goose_file
 from mcpearl.cli.installing.json_text import with_member
 from mcpearl.cli.installing.yaml_text import entry_names, with_entry
 from mcpearl.host.jsonc import parse
@@ -105,19 +106,12 @@ def host_files(project: bool = False) -> list[HostFile]:
     scope = "project" if project else "user"
     found = [_host_file(each) for each in locations() if each.scope == scope]
     if not project:
-        found.append(HostFile("goose", "Goose", _goose(), "extensions"))
+        found.append(HostFile("goose", "Goose", goose_file(), SECTION))
     return found
 
 
 def _host_file(location: Location) -> HostFile:
     return HostFile(location.host, location.title, location.path, location.section)
-
-
-def _goose() -> Path:
-    import os
-
-    settings = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(settings) if settings else Path.home() / ".config") / "goose" / "config.yaml"
 
 
 def host_file(name: str, project: bool) -> HostFile:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from mcpearl.cli.exits import CommandFailed
 
-_KEY = re.compile(
+# The key that a line begins with: its margin, and the key.
+KEY = re.compile(
     r"""^( *)("(?:[^"\\]|\\.)*"\s*|'[^']*'\s*|[^\s#"'\[\]{},&*!|>%@`-][^#:]*):(?:\s|$)"""
 )
 
@@ -63,6 +64,14 @@ def entry_names(text: str, section: str, source: str) -> list[str]:
     return list(block.entries) if block else []
 
 
+def entry_lines(text: str, section: str, source: str) -> dict[str, list[str]]:
+    """Return the lines of each entry of a section, without those of its name."""
+    lines = text.splitlines()
+    block = _block(lines, section, source)
+    entries = block.entries if block else {}
+    return {name: lines[begin + 1 : end] for name, (begin, end) in entries.items()}
+
+
 def _entry(name: str, value: dict[str, Any], indent: int) -> list[str]:
     """Return an entry; its values are JSON, which is YAML too."""
     key = name if re.fullmatch(r"[A-Za-z_][\w-]*", name) else json.dumps(name)
@@ -79,7 +88,7 @@ def _refuse_strange(lines: list[str], source: str) -> None:
             continue
         if lists and _is_item(line):
             continue
-        key = _KEY.match(line)
+        key = KEY.match(line)
         if key is None or not _VALUE.fullmatch(value := line[key.end() :].strip()):
             raise _not_understood(source, number)
         lists = not value or value.startswith("#")
@@ -134,13 +143,13 @@ def _entries(
             )
         if margin > indent:
             continue
-        match = _KEY.match(line)
+        match = KEY.match(line)
         if match is None:
             raise _not_understood(source, number + 1)
         if last is not None:
             found[last] = (found[last][0], number)
         try:
-            last = _unquoted(match[2])
+            last = unquoted(match[2])
         except ValueError:  # an escape that JSON does not have
             raise _not_understood(source, number + 1) from None
         found[last] = (number, end)
@@ -151,7 +160,8 @@ def _not_understood(source: str, number: int) -> CommandFailed:
     return CommandFailed(f"{source}:{number} is not understood; the file is unchanged")
 
 
-def _unquoted(key: str) -> str:
+def unquoted(key: str) -> str:
+    """Return a key without its quotes. Raises `ValueError` for an escape that JSON does not have."""
     key = key.strip()
     if key.startswith('"'):
         return str(json.loads(key))

@@ -198,6 +198,15 @@ def test_mistyped_hosts_and_servers(tmp_path: Path):
     assert (done.code, "did you mean `weather`?" in done.err) == (4, True)
 
 
+def test_a_project_without_files_of_hosts_is_named_as_such(tmp_path: Path):
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / "project").mkdir()
+    done = mcpearl("install", WEATHER, "--project", home=tmp_path, cwd=tmp_path / "project")
+    assert done.code == 1
+    assert "no host has a file in this project" in done.err
+    assert "name one: claude-code" in done.err
+
+
 def test_into_goose_and_out_again(tmp_path: Path):
     file = tmp_path / ".config" / "goose" / "config.yaml"
     file.parent.mkdir(parents=True)

@@ -70,9 +70,8 @@ def present(project: bool) -> list[HostFile]:
     found = [each for each in host_files(project) if each.path.exists() or _is_there(each)]
     if not found:
         names = ", ".join(each.host for each in host_files(project))
-        raise CommandFailed(
-            "no host was found on this computer", hint=f"name one: {names}; or pass --print"
-        )
+        where = "has a file in this project" if project else "was found on this computer"
+        raise CommandFailed(f"no host {where}", hint=f"name one: {names}; or pass --print")
     return found
 
 

@@ -1,0 +1,65 @@
+"""What processes are told of messages that they, or their server, lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from mcpearl.runtime import clock
+from mcpearl.stores.bus import Stored
+from mcpearl.stores.redis_address import parse
+from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_sessions import RedisSessionStore
+from tests.redis_server import fresh_address
+from tests.waiting import eventually
+
+
+class Process:
+    """The bus of one process, and its session store."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.link = RedisLink(parse(address))
+        self.bus = RedisBus(self.link, RedisMembers(self.link))
+        self.sessions = RedisSessionStore(self.link, self.bus)
+        self.sessions.use_keys([b"k" * 32])
+        self.heard: list[bytes] = []
+        self.missed: list[int] = []
+        self.bus.follow("topic", self._hear, lambda: self.missed.append(len(self.heard)))
+
+    def _hear(self, stored: Stored) -> None:
+        self.heard.append(stored.message)
+
+    async def __aenter__(self) -> "Process":
+        await self.bus.start()
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.bus.close()
+
+
+@pytest.fixture(params=["redis", "valkey"])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Process, Process]]:
+    address = fresh_address(request.param)
+    async with Process(address) as one, Process(address) as two:
+        yield one, two
+
+
+async def test_that_messages_could_not_be_published_is_known_to_all_processes(
+    pair: tuple[Process, Process],
+) -> None:
+    one, two = pair
+    for _ in range(MAX_UNSENT):
+        one.bus.publish("topic", b"one of many")
+    await asyncio.sleep(0)  # they are being sent
+    one.bus.publish("topic", b"last")
+    for each in (one, two):
+        await eventually(lambda each=each: each.heard[-1:] == [b"last"])
+        assert each.missed, "its sessions may have missed something, its own messages included"
+    async with Process(one.address) as late:
+        for each in (one, two, late):
+            assert await each.bus.since(0.0) is None
+            assert await each.bus.since(clock.now() + 60) == []  # all that follows is known

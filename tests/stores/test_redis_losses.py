@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Stored
 from mcpearl.stores.redis_address import parse
@@ -13,6 +15,7 @@ from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_sessions import RedisSessionStore
+from mcpearl.stores.sessions import SessionRecord
 from tests.redis_server import fresh_address
 from tests.waiting import eventually
 
@@ -63,3 +66,25 @@ async def test_that_messages_could_not_be_published_is_known_to_all_processes(
         for each in (one, two, late):
             assert await each.bus.since(0.0) is None
             assert await each.bus.since(clock.now() + 60) == []  # all that follows is known
+
+
+async def test_what_was_published_before_a_session_changed_is_made_up_for(
+    pair: tuple[Process, Process],
+) -> None:
+    """The process that saved the change may have died before it announced the message."""
+    one, two = pair
+    state = EndSnapshot("2025-11-25", ready=True)
+    record = SessionRecord(id="", identity=(None, "ann", None), state=state, uris=("a://b",))
+    record = replace(record, id=one.sessions.new_id(record))
+    await one.bus.spread("topic", b"before the session")
+    await eventually(lambda: one.heard == [b"before the session"])
+    await asyncio.sleep(0.01)  # positions are in milliseconds
+    assert await one.sessions.save(record, 60.0)
+    await two.bus.spread("topic", b"news")
+    await asyncio.sleep(0.01)
+    changed = replace(record, state=replace(state, log_level="error"), revision=2)
+    assert await one.sessions.save(changed, 60.0)
+    loaded = await two.sessions.load(record.id)
+    assert loaded is not None and loaded.state.log_level == "error"
+    missed = await two.sessions.missed(loaded)
+    assert [each.message for each in missed or ()] == [b"news"]

@@ -54,15 +54,17 @@ return {found[1], found[2], found[4] or '0'}
 _SAVE = Script(
     """
 local now, revision, young = time_of(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
-local found = redis.call('HMGET', KEYS[1], 'revision', 'expires')
+local found = redis.call('HMGET', KEYS[1], 'revision', 'expires', 'since')
+local since = exact(time_of(''))
 if found[1] and tonumber(found[2]) > now then
     if tonumber(found[1]) + 1 ~= revision or tonumber(found[1]) < 0 then return 0 end
+    since = found[3] or since
 elseif revision ~= 1 and not (young and revision == 2) then
     return 0
 end
 local ttl = tonumber(ARGV[5])
 redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl),
-    'since', exact(time_of('')), 'ttl', ARGV[5])
+    'since', since, 'ttl', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 if KEYS[2] and #ARGV > 5 then
     redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])

@@ -16,7 +16,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_sessions import RedisSessionStore
 from mcpearl.stores.sessions import SessionRecord
-from tests.redis_server import fresh_address
+from tests.redis_server import fresh_address, running
 from tests.waiting import eventually
 
 
@@ -66,6 +66,28 @@ async def test_that_messages_could_not_be_published_is_known_to_all_processes(
         for each in (one, two, late):
             assert await each.bus.since(0.0) is None
             assert await each.bus.since(clock.now() + 60) == []  # all that follows is known
+
+
+async def test_what_a_server_with_another_clock_adds_after_a_loss_is_heard() -> None:
+    """Another server takes over that has not got the newest entry, and is a minute behind."""
+    with running("redis") as redis:
+        async with Process(redis.url) as one, Process(redis.url) as two:
+            ahead = f"{int((clock.now() + 60) * 1000)}-0"
+            entry = ("w", "other", "t", "topic", "m", "newest")
+            await one.link.send("XADD", one.bus.key, ahead, *entry)
+            for each in (one, two):
+                await eventually(lambda each=each: each.heard == [b"newest"])
+            await one.link.send("DEL", one.bus.key)
+            one.bus.publish("topic", b"after")
+            await eventually(lambda: not one.bus._unsent)
+            redis.stop()
+            redis.start()
+            for each in (one, two):
+                await eventually(lambda each=each: b"after" in each.heard)
+                assert each.missed == [1]
+            one.bus.publish("topic", b"later")
+            for each in (one, two):
+                await eventually(lambda each=each: each.heard[-1] == b"later")
 
 
 async def test_what_was_published_before_a_session_changed_is_made_up_for(

@@ -130,7 +130,12 @@ class Tail:
                 stream.missed()
                 stream.position = newest
             elif stream.position != BEGINNING and not await self._has(stream):
+                newest = await self._newest(stream.key)
                 stream.missed()
+                if number_of(newest) < number_of(stream.position):
+                    # A server took over that has not all of the stream, and whose clock may lag: what
+                    # it adds may have lower ids. To hear some entries twice does no harm.
+                    stream.position = BEGINNING
 
     async def _has(self, stream: _Followed) -> bool:
         """Whether the entry that was read last is still there, and therefore all that follow it."""
@@ -157,3 +162,9 @@ class Tail:
             stream.hear(fields if isinstance(fields, dict) else dict(fields or ()), id)
         except Exception:
             logger.exception("an entry of %s could not be taken", stream.key)
+
+
+def number_of(id: bytes) -> tuple[int, int]:
+    """Return the id of an entry as numbers, in the order of the entries."""
+    time, _, number = id.partition(b"-")
+    return int(time), int(number or 0)

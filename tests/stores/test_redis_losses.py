@@ -16,6 +16,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_sessions import RedisSessionStore
 from mcpearl.stores.sessions import SessionRecord
+from tests.deployment.machines import two_machines
 from tests.redis_server import fresh_address, running
 from tests.waiting import eventually
 
@@ -110,3 +111,17 @@ async def test_what_was_published_before_a_session_changed_is_made_up_for(
     assert loaded is not None and loaded.state.log_level == "error"
     missed = await two.sessions.missed(loaded)
     assert [each.message for each in missed or ()] == [b"news"]
+
+
+async def test_a_session_hears_of_lists_too_when_it_is_not_known_what_it_missed() -> None:
+    async with two_machines() as (one, two):
+        begun = await one.raw.initialize()
+        await begun.ask("resources/subscribe", {"uri": "config://a"})
+        two.store.bus._missed()  # as after a cut that outlasted the stream
+        stream = await two.take_up(begun).get()
+        heard = {(await stream.next())["method"] for _ in range(3)}
+        assert heard == {
+            "notifications/resources/updated",
+            "notifications/resources/list_changed",
+            "notifications/tools/list_changed",
+        }

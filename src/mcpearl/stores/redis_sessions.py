@@ -161,7 +161,9 @@ class RedisSessionStore:
     # Ids
 
     def new_id(self, record: SessionRecord) -> str:
-        """Return an id with the facts of a session sealed into it."""
+        """Return an id with the facts of a session sealed into it, unless the store is away."""
+        if not self._link.is_up:
+            raise StoreUnavailable("a session that begins needs the store")
         state = record.state
         facts = _Facts(
             clock.now(),
@@ -177,8 +179,18 @@ class RedisSessionStore:
             facts = replace(facts, client=None, capabilities=ClientCapabilities(), whole=False)
             id = self._seal(facts)
         self._newest = id, facts
-        self.counted.begun(digest_of(id), facts.caller, YOUNG)
         return id
+
+    def begin(self, id: str, caller: str, most: int) -> bool:
+        """Note a session that begins, while many more may."""
+        if not self.counted.may_begin(caller, most):
+            return False
+        self.counted.begun(digest_of(id), caller, YOUNG)
+        return True
+
+    async def admit(self, id: str, caller: str, most: int) -> bool:
+        """Count a session in the store before it begins."""
+        return await self.counted.admit(digest_of(id), caller, YOUNG, most)
 
     def is_in_id(self, record: SessionRecord) -> bool:
         """Whether nothing has changed since the id was made, and the facts fit into it."""
@@ -189,11 +201,11 @@ class RedisSessionStore:
 
     @property
     def count(self) -> int:
-        """How many sessions all machines have, as of a second ago."""
+        """How many sessions all machines have, as of a second ago or of the last `admit`."""
         return self.counted.now
 
     def count_of(self, caller: str) -> int:
-        """How many sessions a caller has on all machines, as of a second ago."""
+        """How many sessions a caller has on all machines, as of a second ago or of the last `admit`."""
         return self.counted.of(caller)
 
     def _seal(self, facts: _Facts) -> str:

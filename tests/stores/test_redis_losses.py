@@ -15,6 +15,7 @@ from mcpearl.stores.redis_bus import MAX_UNSENT, RedisBus
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_sessions import RedisSessionStore
+from mcpearl.stores.redis_tail import KEPT
 from mcpearl.stores.sessions import SessionRecord
 from tests.deployment.machines import two_machines
 from tests.redis_server import fresh_address, running
@@ -89,6 +90,21 @@ async def test_what_a_server_with_another_clock_adds_after_a_loss_is_heard() -> 
             one.bus.publish("topic", b"later")
             for each in (one, two):
                 await eventually(lambda each=each: each.heard[-1] == b"later")
+
+
+async def test_a_process_that_had_read_nothing_yet_is_told_that_a_stream_was_trimmed() -> None:
+    async with Process(fresh_address()) as one:
+        await one.bus.close()
+        client = one.link.address.client(None)
+        async with client.pipeline(transaction=False) as pipeline:
+            for number in range(KEPT + 500):
+                fields: dict[Any, Any] = {"w": "other", "t": "topic", "m": str(number)}
+                pipeline.xadd(one.bus.key, fields, maxlen=KEPT)
+            await pipeline.execute()
+        await client.aclose()
+        await one.bus.start()
+        await eventually(lambda: one.heard[-1:] == [b"%d" % (KEPT + 499)])
+        assert one.missed == [0] and b"0" not in one.heard
 
 
 async def test_what_was_published_before_a_session_changed_is_made_up_for(

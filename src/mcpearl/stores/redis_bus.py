@@ -17,11 +17,10 @@ from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_recent import LOST, Recent, position_of
 from mcpearl.stores.redis_script import Script
-from mcpearl.stores.redis_tail import BEGINNING, Tail
+from mcpearl.stores.redis_tail import BEGINNING, KEPT, Tail
 
 logger = logging.getLogger("mcpearl.stores")
 
-KEPT = 10_000  # approximate number of messages kept in a stream
 KEPT_FOR = 3600  # seconds a stream is kept after its last message
 MAX_UNSENT = 10_000  # messages that wait for the server to be back
 _LAST_WRITES = 5.0  # seconds to send waiting messages at the end

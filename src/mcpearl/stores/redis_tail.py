@@ -17,6 +17,8 @@ logger = logging.getLogger("mcpearl.stores")
 
 _BLOCK = 5.0  # seconds one read blocks
 _AT_ONCE = 500  # most entries of one read
+KEPT = 10_000
+"""Approximate number of entries kept in a stream: one that has fewer was not trimmed."""
 BEGINNING = b"0-0"
 """The position before the first entry of a stream."""
 
@@ -129,7 +131,7 @@ class Tail:
                 newest = await self._newest(stream.key)
                 stream.missed()
                 stream.position = newest
-            elif stream.position != BEGINNING and not await self._has(stream):
+            elif not await self._has(stream):
                 newest = await self._newest(stream.key)
                 stream.missed()
                 if number_of(newest) < number_of(stream.position):
@@ -140,6 +142,8 @@ class Tail:
     async def _has(self, stream: _Followed) -> bool:
         """Whether the entry that was read last is still there, and therefore all that follow it."""
         position = stream.position or BEGINNING
+        if position == BEGINNING:
+            return int(await self._link.send("XLEN", stream.key)) < KEPT
         return bool(await self._link.send("XRANGE", stream.key, position, position))
 
     async def _read(self, client: Any) -> None:

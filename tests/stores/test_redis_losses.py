@@ -80,16 +80,22 @@ async def test_what_a_server_with_another_clock_adds_after_a_loss_is_heard() -> 
             for each in (one, two):
                 await eventually(lambda each=each: each.heard == [b"newest"])
             await one.link.send("DEL", one.bus.key)
+            before = f"{int((clock.now() - 60) * 1000)}-0"
+            await one.link.send("XADD", one.bus.key, before, *entry[:-1], "oldest")
             one.bus.publish("topic", b"after")
             await eventually(lambda: not one.bus._unsent)
             redis.stop()
             redis.start()
             for each in (one, two):
                 await eventually(lambda each=each: b"after" in each.heard)
-                assert each.missed == [1]
+                await eventually(lambda each=each: each.missed == [1, 3])
+                for age in (0, 30):  # it is not known what was lost with the entry
+                    assert await each.bus.since(clock.now() - age) is None
             one.bus.publish("topic", b"later")
             for each in (one, two):
                 await eventually(lambda each=each: each.heard[-1] == b"later")
+                assert await each.bus.since(clock.now() - 30) is None
+                assert await each.bus.since(clock.now() + 60) == []
 
 
 async def test_a_process_that_had_read_nothing_yet_is_told_that_a_stream_was_trimmed() -> None:

@@ -29,7 +29,7 @@ HearEntry = Callable[[Entry, bytes], None]
 class _Followed:
     """One stream, and how far it was read."""
 
-    __slots__ = ("after", "hear", "key", "missed", "position")
+    __slots__ = ("after", "again_until", "hear", "key", "missed", "position")
 
     def __init__(
         self, key: str, hear: HearEntry, missed: Callable[[], None], after: bytes | None = None
@@ -39,6 +39,7 @@ class _Followed:
         self.missed = missed
         self.after = after
         self.position: bytes | None = None  # None before the server was reached
+        self.again_until: bytes | None = None  # entries up to this one may be heard a second time
 
 
 class Tail:
@@ -137,7 +138,7 @@ class Tail:
                 if number_of(newest) < number_of(stream.position):
                     # A server took over that has not all of the stream, and whose clock may lag: what
                     # it adds may have lower ids. To hear some entries twice does no harm.
-                    stream.position = BEGINNING
+                    stream.position, stream.again_until = BEGINNING, newest
 
     async def _has(self, stream: _Followed) -> bool:
         """Whether the entry that was read last is still there, and therefore all that follow it."""
@@ -158,6 +159,9 @@ class Tail:
             for position, fields in entries:
                 stream.position = bytes(position)
                 self._hand_over(stream, fields, stream.position)
+                if position == stream.again_until:  # what was lost comes after it
+                    stream.again_until = None
+                    stream.missed()
             if len(entries) == _AT_ONCE and not await self._has(stream):
                 stream.missed()  # it grows faster than it is read
 

@@ -7,6 +7,7 @@ that changed it is answered. Two processes that change a session at the same tim
 import asyncio
 import logging
 from collections.abc import Hashable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -274,7 +275,11 @@ def caller_name(caller: Hashable) -> str:
     """
     if caller is None:
         return ""
-    identity = getattr(caller, "identity", caller)
+    return _name_of(getattr(caller, "identity", caller))
+
+
+@lru_cache(1024)  # one caller may begin many sessions
+def _name_of(identity: Hashable) -> str:
     return blake2b(repr(identity).encode(), digest_size=8).hexdigest()
 
 

@@ -128,14 +128,14 @@ async def test_many_that_begin_are_counted_sooner(
 
 
 async def test_processes_that_ask_never_admit_more_than_there_may_be(both: Counting) -> None:
+    names = [str(number) for number in range(40)]
     asked = [
-        each.admit(f"{each is both.one}{number}", "ann", TTL, 12)
-        for number in range(20)
-        for each in (both.one, both.two)
+        (both.one, both.two)[number % 2].admit(name, "ann", TTL, 12)
+        for number, name in enumerate(names)
     ]
     admitted = await asyncio.gather(*asked)
     assert admitted.count(True) == 6
-    both.one.ended("True0", "ann")
+    both.one.ended(names[admitted.index(True)], "ann")
     assert await both.one.admit("another", "ann", TTL, 12)
     assert not await both.two.admit("another", "ann", TTL, 12)
     await both.look()

@@ -62,6 +62,26 @@ async def test_a_machine_without_the_key_refuses_in_words() -> None:
         assert done.json["error"]["code"] == -32602, done.body
 
 
+async def test_two_deployments_on_one_store_share_nothing_but_their_keys() -> None:
+    apps = [make_app(fresh_address(), state_keys=[b"k" * 32]) for _ in range(2)]
+    async with serving(apps[0]) as first, serving(apps[1]) as second:
+        one, two = (Machine(app, raw) for app, raw in zip(apps, (first, second), strict=True))
+        begun = await first.initialize()
+        assert (await two.take_up(begun).ask("ping")).status == 404
+        for uri in ("config://a", "config://b"):
+            assert (await begun.ask("resources/subscribe", {"uri": uri})).status == 200
+        stream = await begun.get()
+        two.app.notify_resource_updated("config://a")
+        await eventually(lambda: not two.store.bus._unsent)
+        one.app.notify_resource_updated("config://b")
+        assert (await stream.next())["params"] == {"uri": "config://b"}
+        stream.close()
+        numbers = [{each.number for each in await it.store.members.all()} for it in (one, two)]
+        assert [len(each) for each in numbers] == [1, 1] and numbers[0] != numbers[1]
+        await eventually(lambda: one.store.sessions.count == 1)
+        assert two.store.sessions.count == 0
+
+
 async def test_a_principal_that_lost_its_rights_loses_them_at_every_machine() -> None:
     class ByHeader:
         def document(self, request: Any) -> None:

@@ -1,6 +1,7 @@
 """Legacy sessions over machines that share a Redis or Valkey: any request lands anywhere."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from mcpearl.stores.shared import REQUEST_BITS
 from tests.deployment.machines import make_app, text_of, two_machines
 from tests.redis_server import fresh_address, running
 from tests.transports.by_name import ByName
-from tests.transports.raw_http import LEGACY, Raw, Session, message, serving
+from tests.transports.raw_http import LEGACY, Raw, Session, message, modern, serving
 from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")
@@ -329,6 +330,27 @@ async def test_a_session_goes_on_while_keys_are_rotated() -> None:
         assert text_of((await fresh.use("add", {"a": 1, "b": 2})).json) == "3"
         fresh.port = before.port
         assert (await fresh.ask("ping")).status == 404
+
+
+async def test_a_question_is_continued_while_keys_are_rotated() -> None:
+    """A state that the old key sealed is opened where the new key comes first."""
+    old, new = b"o" * 32, b"n" * 32
+    address = fresh_address()
+    apps = [make_app(address, state_keys=keys) for keys in ([old], [new, old], [new])]
+    async with serving(apps[0]) as before, serving(apps[1]) as during, serving(apps[2]) as after:
+
+        async def continued(one: Raw, two: Raw) -> Any:
+            asked = (await one.call("ask")).json["result"]
+            (key,) = asked["inputRequests"]
+            answers = {key: {"action": "accept"}}
+            given = {"requestState": asked["requestState"], "inputResponses": answers}
+            headers, body = modern("tools/call", {"name": "ask", "arguments": {}, **given})
+            return (await two.post(body, headers)).json
+
+        for one, two in ((before, during), (during, during), (during, after)):
+            assert text_of(await continued(one, two)) == "accept"
+        for one, two in ((before, after), (during, before)):
+            assert (await continued(one, two))["error"]["code"] == -32602
 
 
 async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> None:

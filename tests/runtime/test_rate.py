@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mcpearl.runtime import clock as time
 from mcpearl.runtime.rate import Meter, RateLimit
 from mcpearl.testing.clock import MovableClock
 
@@ -95,7 +96,7 @@ def test_keys_seen_longest_ago_are_forgotten_first(clock: MovableClock) -> None:
         assert meter.take(0) > 0, "a key in use is never forgotten"
 
 
-def forked(meter: Meter, calls: int, *, at_once: bool) -> list[int]:
+def forked(meter: Meter, calls: int, *, at_once: bool, key: str = "alice") -> list[int]:
     """Count calls in four processes, and return how many of each were allowed."""
     read, write = os.pipe()
     go, begin = os.pipe()
@@ -105,7 +106,7 @@ def forked(meter: Meter, calls: int, *, at_once: bool) -> list[int]:
         if pid == 0:
             if at_once:
                 os.read(go, 1)
-            os.write(write, b"%06d" % sum(meter.take("alice") == 0.0 for _ in range(calls)))
+            os.write(write, b"%06d" % sum(meter.take(key) == 0.0 for _ in range(calls)))
             os._exit(0)
         children.append(pid)
         if not at_once:
@@ -146,6 +147,54 @@ def test_a_process_that_dies_while_it_counts_holds_up_the_others_once() -> None:
     assert [meter.take("alice") == 0.0 for _ in range(4)] == [True, True, True, False]
     assert shared._acquire(False), "the next ones need not wait"
     shared._release()
+
+
+def stopped_while_it_counts(meter: Meter) -> int:
+    """Fork a process that is stopped while it counts a call of `alice`; return its id."""
+    shared = meter._shared
+    assert shared is not None
+    pid = os.fork()
+    if pid == 0:
+        shared.take("alice", time.monotonic(), Stopper(meter.interval), meter._tolerance)
+        os._exit(0)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    return pid
+
+
+def test_a_process_that_is_stopped_while_it_counts_undoes_nothing(clock: MovableClock) -> None:
+    meter = Meter(RateLimit(3, per=3000))
+    meter.share()
+    pid = stopped_while_it_counts(meter)
+    try:
+        assert [meter.take(key) for key in ("alice", "alice", "bob")] == [0.0] * 3
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    os.waitpid(pid, 0)
+    assert meter.take("alice") > 0, "it made one of the three calls"
+    assert [meter.take("bob") == 0.0 for _ in range(3)] == [True, True, False]
+
+
+def test_while_a_process_is_stopped_the_rate_holds_at_the_others(clock: MovableClock) -> None:
+    meter = Meter(RateLimit(3, per=3000))
+    meter.share()
+    pid = stopped_while_it_counts(meter)
+    try:
+        assert [meter.take("bob") == 0.0 for _ in range(4)] == [True, True, True, False]
+        clock.move(61)  # it is given up, and what was counted meanwhile is written
+        assert meter.take("bob") > 0
+        assert forked(meter, 3, at_once=False, key="bob") == [0] * 4
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+class Stopper(float):
+    """Stops the process that adds it to something."""
+
+    def __radd__(self, other: float) -> float:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return other + float(self)
 
 
 class Killer(float):

@@ -125,3 +125,46 @@ async def test_many_that_begin_are_counted_sooner(
     await eventually(lambda: both.one._known == HURRY)
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_processes_that_ask_never_admit_more_than_there_may_be(both: Counting) -> None:
+    names = [str(number) for number in range(40)]
+    asked = [
+        (both.one, both.two)[number % 2].admit(name, "ann", TTL, 12)
+        for number, name in enumerate(names)
+    ]
+    admitted = await asyncio.gather(*asked)
+    assert admitted.count(True) == 6
+    both.one.ended(names[admitted.index(True)], "ann")
+    assert await both.one.admit("another", "ann", TTL, 12)
+    assert not await both.two.admit("another", "ann", TTL, 12)
+    await both.look()
+    assert (both.one.now, both.two.now) == (6, 6)
+
+
+async def test_a_process_begins_a_part_of_what_is_left_without_asking(both: Counting) -> None:
+    one = both.one
+    assert not one.may_begin("ann", 100_000), "it does not know yet how many there are"
+    one.of("ann")
+    await one.look()
+    allowed = 0
+    while one.may_begin("ann", 1000):
+        one.begun(str(allowed), "ann", TTL)
+        allowed += 1
+    assert allowed == 1000 // 2 // 128
+    await one.look()
+    assert one.may_begin("ann", 1000) and not one.may_begin("ann", 200)
+
+
+async def test_a_session_of_which_it_is_not_known_whether_it_was_admitted_is_not_counted(
+    both: Counting,
+) -> None:
+    one, (link, _) = both.one, both.links
+    asking = asyncio.create_task(one.admit("lost", "ann", TTL, 12))
+    await asyncio.sleep(0)  # the command is on its way
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    await link.send("PING")
+    await both.look()
+    assert both.one.now == both.two.now == 0

@@ -47,6 +47,8 @@ async def works(address: str) -> None:
         id=one.sessions.new_id(record), identity=ANN, state=state, uris=("a://b",), revision=1
     )
     assert await one.sessions.save(record, 60.0)
+    admitted = [await each.sessions.admit("id", "ann", 3) for each in (one, two)]
+    assert admitted == [True, False]
     loaded = await two.sessions.load(record.id)
     assert loaded is not None and replace(loaded, since=0.0) == record
     assert await two.sessions.missed(loaded) == []

@@ -6,6 +6,7 @@ memory. Only the hash of a key is kept, so that nothing a caller sends, such as 
 stays in memory.
 """
 
+import os
 from collections.abc import Callable, Hashable
 from typing import Literal
 
@@ -17,6 +18,10 @@ By = Literal["principal", "client", "address"]
 _WAYS = 8  # possible places of one key in the shared table
 _EXACT = 1e-9  # seconds by which rounding may be off
 _PATIENCE = 0.1  # seconds to wait while another process counts a call
+_GIVEN_UP = 60.0  # seconds after which a process that is stopped while it counts loses its turn
+_MOST_LATER = (
+    10_000  # keys whose calls wait to be written meanwhile; those of others are not counted
+)
 _MANY = 100_000  # keys that one process remembers; for a while up to twice as many
 
 
@@ -174,17 +179,29 @@ class SharedTimes:
     """Times by key in memory that forked processes share.
 
     A key has eight possible places. When they are all taken, it replaces the key that has used the least
-    of its rate. One process counts at a time. A process that is killed while it counts keeps the others
-    waiting for a moment, once.
+    of its rate. One process counts at a time. If it is killed meanwhile, another takes over its turn.
+    While it is stopped, the others count by themselves, and add their calls when it goes on: what it
+    writes then undoes nothing.
     """
 
-    __slots__ = ("_acquire", "_buckets", "_keys", "_release", "_times")
+    __slots__ = (
+        "_acquire",
+        "_buckets",
+        "_heirs",
+        "_holder",
+        "_keys",
+        "_later",
+        "_release",
+        "_stuck_since",
+        "_times",
+    )
 
     def __init__(self, most: int) -> None:
         self._buckets = max(1, -(-2 * most // _WAYS))
         size = self._buckets * _WAYS * 8
         # Few servers limit rates.
         import mmap
+        import tempfile
         from multiprocessing import get_context
 
         # Memory is allocated by the system as it is used.
@@ -192,16 +209,23 @@ class SharedTimes:
         self._times = memoryview(mmap.mmap(-1, size)).cast("d")
         turn = get_context("fork").BoundedSemaphore(1)
         self._acquire, self._release = turn.acquire, turn.release
+        self._holder = memoryview(mmap.mmap(-1, 8)).cast("Q")  # the process that counts; 0 for none
+        self._heirs = tempfile.TemporaryFile()  # noqa: SIM115 (locked by the process that takes over)
+        self._later: dict[int, int] = {}  # calls that are not in the table yet, by key
+        self._stuck_since: float | None = None  # when this process first waited in vain
 
     def take(self, key: Hashable, now: float, interval: float, tolerance: float) -> float:
         """Count a call; return 0 if it is allowed, else the seconds until one is allowed."""
         mark = hash(key) & 0xFFFF_FFFF_FFFF_FFFF or 1  # the same in forked processes; 0 means free
         keys, times = self._keys, self._times
-        place = mark % self._buckets * _WAYS
-        self._acquire(
-            True, _PATIENCE
-        )  # if this fails, its holder is gone, and this one takes its turn
+        patience = _PATIENCE if self._stuck_since is None else 0.0
+        if not self._acquire(True, patience) and not self._takes_over():
+            return self._take_later(mark, now, interval, tolerance)
+        self._holder[0] = os.getpid()
         try:
+            if self._stuck_since is not None:
+                self._add_later(now, interval)
+            place = mark % self._buckets * _WAYS
             if keys[place] != mark:
                 place = self._place(place, mark)
             free_at = times[place] if keys[place] == mark else now
@@ -213,9 +237,10 @@ class SharedTimes:
             times[place] = free_at
             return 0.0
         finally:
+            self._holder[0] = 0
             try:
                 self._release()
-            except ValueError:  # a process that was held up for long has lost its turn
+            except ValueError:  # a process that was given up has lost its turn
                 pass
 
     def _place(self, first: int, mark: int) -> int:
@@ -225,3 +250,63 @@ class SharedTimes:
             return first + keys.index(mark)
         times = self._times[first : first + _WAYS].tolist()
         return first + times.index(min(times))
+
+    # While a process does not end its turn
+
+    def _takes_over(self) -> bool:
+        """Take over the turn of a process that is gone; return False if it may go on."""
+        import fcntl
+
+        now = clock.monotonic()
+        if self._stuck_since is None:
+            self._stuck_since = now
+        holder = self._holder[0]
+        if _is_alive(holder) and now - self._stuck_since < _GIVEN_UP:
+            return False
+        try:
+            fcntl.lockf(self._heirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return False  # another process takes over
+        try:
+            if self._holder[0] != holder:
+                return False
+            self._holder[0] = os.getpid()
+            return True
+        finally:
+            fcntl.lockf(self._heirs, fcntl.LOCK_UN)
+
+    def _take_later(self, mark: int, now: float, interval: float, tolerance: float) -> float:
+        """Count a call without writing it to the table."""
+        place = self._place(mark % self._buckets * _WAYS, mark)
+        before, count = self._times[place], self._later.get(mark, 0)
+        free_at = before if self._keys[place] == mark and before > now else now
+        wait = free_at + (count + 1) * interval - tolerance - now
+        if wait > 0:
+            return wait
+        if count or len(self._later) < _MOST_LATER:
+            self._later[mark] = count + 1
+        return 0.0
+
+    def _add_later(self, now: float, interval: float) -> None:
+        """Write the calls that could not be written before."""
+        for mark, count in self._later.items():
+            place = self._place(mark % self._buckets * _WAYS, mark)
+            before = self._times[place]
+            free_at = before if self._keys[place] == mark and before > now else now
+            self._keys[place] = mark
+            self._times[place] = free_at + count * interval
+        self._later.clear()
+        self._stuck_since = None
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process may go on; also if it is not known which one it is."""
+    if not process:
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

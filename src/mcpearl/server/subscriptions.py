@@ -195,6 +195,8 @@ class Subscriptions:
         if missed is None:
             for uri in subscriber.uris:
                 subscriber.deliver(_update(self._by_uri[uri][subscriber], None))
+            for kind in subscriber.kinds:
+                subscriber.deliver(Announcement(LIST_CHANGED[kind], None, None))
             return
         for each in missed:
             name = each.message.decode(errors="replace")

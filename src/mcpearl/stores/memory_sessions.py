@@ -32,6 +32,14 @@ class MemorySessionStore:
         """Return 32 random characters."""
         return clock.token(24)
 
+    def begin(self, id: str, caller: str, most: int) -> bool:
+        """Return True: every endpoint counts its own sessions."""
+        return True
+
+    async def admit(self, id: str, caller: str, most: int) -> bool:
+        """Return True: every endpoint counts its own sessions."""
+        return True
+
     def is_in_id(self, record: SessionRecord) -> bool:
         """Return False: an id contains no facts."""
         return False

@@ -15,13 +15,12 @@ from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
-from mcpearl.stores.redis_recent import Recent, position_of
+from mcpearl.stores.redis_recent import LOST, Recent, position_of
 from mcpearl.stores.redis_script import Script
-from mcpearl.stores.redis_tail import BEGINNING, Tail
+from mcpearl.stores.redis_tail import BEGINNING, KEPT, Tail
 
 logger = logging.getLogger("mcpearl.stores")
 
-KEPT = 10_000  # approximate number of messages kept in a stream
 KEPT_FOR = 3600  # seconds a stream is kept after its last message
 MAX_UNSENT = 10_000  # messages that wait for the server to be back
 _LAST_WRITES = 5.0  # seconds to send waiting messages at the end
@@ -45,8 +44,6 @@ keep(KEYS[1], tonumber(ARGV[2]))
 return 1
 """
 )
-_LOST = ""  # the topic of a message that stands for messages that were lost
-
 Unsent = tuple[str, bytes]
 
 
@@ -93,7 +90,7 @@ class RedisBus:
         if len(self._unsent) >= MAX_UNSENT:
             logger.warning("%d messages wait for the store; the others resynchronize", MAX_UNSENT)
             self._unsent.clear()
-            self._unsent.append((_LOST, b""))
+            self._unsent.append((LOST, b""))
         self._unsent.append((topic, message))
         self._send()
 
@@ -203,7 +200,11 @@ class RedisBus:
     def _heard(self, entry: Mapping[bytes, bytes], id: bytes) -> None:
         own = entry.get(b"w") == self._writer.encode()
         topic = entry.get(b"t", b"").decode(errors="replace")
-        if topic in self._followers and b"m" in entry:
+        if topic == LOST and b"t" in entry:
+            # Sessions of this process hear of its own messages by the bus, too.
+            self._recent.lost(position_of(id))
+            self._topics.missed()
+        elif topic in self._followers and b"m" in entry:
             stored = Stored(entry[b"m"], position_of(id), own)
             self._recent.heard(topic, stored.message, stored.position)
             for hear in list(self._followers[topic]):
@@ -218,8 +219,6 @@ class RedisBus:
         topic, message = entry.get(b"t"), entry.get(b"m")
         if topic is None or message is None:
             logger.warning("the store has something in a stream of messages that is not one")
-        elif topic == _LOST.encode():
-            topics.missed()
         else:
             topics.deliver(topic.decode(errors="replace"), message)
 

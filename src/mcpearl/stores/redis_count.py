@@ -1,15 +1,18 @@
-"""The number of sessions on all machines of a deployment, and of each caller, without a command for each.
+"""The number of sessions on all machines of a deployment, and of each caller.
 
 One sorted set has the sessions by the time they expire, and a hash has the number of each caller. Once a
 second, and sooner while many begin, every process writes the sessions that it began, used or ended, and
 reads how many there are: all of them, and those of the callers that begin sessions at this process.
+
+While far more sessions may begin than have begun here since then, this costs no command for each. Nearer
+to a bound, each session is counted in the store before it begins, so that the bound is exact.
 """
 
 import asyncio
 from contextlib import suppress
 
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_script import Script
 
 EVERY = 1.0
@@ -22,37 +25,66 @@ _LEAST = 0.1  # seconds between two updates while many sessions begin
 _REMEMBERED = 10  # updates for which a caller is asked for that begins nothing
 _AT_ONCE = 500  # most sessions in one step
 
-_NOTE = Script(
-    """
-local now, count = time_of(''), tonumber(ARGV[2])
-local expires = ARGV[1] ~= '' and exact(now + tonumber(ARGV[1]))
+_PART = 128
+"""A process may begin so many'th part of the sessions that were left without asking the store."""
+
+_STEPS = """
 local more = {}
 local function changed(member, by)
     local caller = string.match(member, ':(.+)$')
     if caller then more[caller] = (more[caller] or 0) + by end
 end
+local function expire(now, most)
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now), 'LIMIT', 0, most)) do
+        changed(member, -redis.call('ZREM', KEYS[1], member))
+    end
+end
+local function write(now)
+    for caller, by in pairs(more) do
+        if by ~= 0 and redis.call('HINCRBY', KEYS[2], caller, by) <= 0 then
+            redis.call('HDEL', KEYS[2], caller)
+        end
+    end
+    more = {}
+    local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+    if last then
+        local left = math.ceil((tonumber(last) - now) * 1000) + 1000
+        for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], left) end
+    else
+        redis.call('DEL', KEYS[2])
+    end
+end
+"""
+_NOTE = Script(
+    _STEPS
+    + """
+local now, count = time_of(''), tonumber(ARGV[2])
+local expires = ARGV[1] ~= '' and exact(now + tonumber(ARGV[1]))
 for n = 3, 2 + count do
     if expires then changed(ARGV[n], redis.call('ZADD', KEYS[1], 'GT', expires, ARGV[n]))
     else changed(ARGV[n], -redis.call('ZREM', KEYS[1], ARGV[n])) end
 end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now), 'LIMIT', 0, 2000)) do
-    changed(member, -redis.call('ZREM', KEYS[1], member))
-end
-for caller, by in pairs(more) do
-    if by ~= 0 and redis.call('HINCRBY', KEYS[2], caller, by) <= 0 then
-        redis.call('HDEL', KEYS[2], caller)
-    end
-end
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
-if last then
-    local left = math.ceil((tonumber(last) - now) * 1000) + 1000
-    for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], left) end
-else
-    redis.call('DEL', KEYS[2])
-end
+expire(now, 2000)
+write(now)
 local callers = {}
 if #ARGV > 2 + count then callers = redis.call('HMGET', KEYS[2], unpack(ARGV, 3 + count)) end
 return {redis.call('ZCARD', KEYS[1]), callers}
+"""
+)
+_ADMIT = Script(
+    _STEPS
+    + """
+local now, member, caller, most = time_of(''), ARGV[1], ARGV[2], tonumber(ARGV[4])
+for n = 5, #ARGV do changed(ARGV[n], -redis.call('ZREM', KEYS[1], ARGV[n])) end
+expire(now, 200)
+write(now)
+local total = redis.call('ZCARD', KEYS[1])
+local own = caller ~= '' and tonumber(redis.call('HGET', KEYS[2], caller) or 0) or 0
+if total >= most or (own > 0 and own + 1 > most - total - 1) then return {0, total, own} end
+redis.call('ZADD', KEYS[1], exact(now + tonumber(ARGV[3])), member)
+changed(member, 1)
+write(now)
+return {1, total + 1, own + 1}
 """
 )
 
@@ -69,7 +101,7 @@ class _CallerCount:
 
 
 class SessionCount:
-    """The number of sessions on all machines, as of a second ago.
+    """The number of sessions on all machines, as of a second ago or of the last `admit`.
 
     Args:
         link: The connection.
@@ -82,6 +114,7 @@ class SessionCount:
         self._changed: dict[str, float | None] = {}
         self._more = 0  # sessions begun here since the last look, minus those that ended
         self._known = 0
+        self._is_known = False  # the store was asked
         self._callers: dict[str, _CallerCount] = {}
         self._soon: asyncio.Event | None = None  # set when the next update should not wait
 
@@ -103,6 +136,45 @@ class SessionCount:
             found = self._callers[caller] = _CallerCount()
         found.age = 0
         return max(0, found.known + found.more)
+
+    def may_begin(self, caller: str, most: int) -> bool:
+        """Whether a session may begin that is only noted, not counted in the store first.
+
+        Args:
+            caller: Whose session it is; empty if it cannot be told.
+            most: How many sessions there may be. A caller may have as many as are then free.
+        """
+        found = self._callers.get(caller)
+        own, begun = (0, self._more) if found is None else (found.known, found.more)
+        left = (most - self._known - own) // (2 if caller else 1)
+        return self._is_known and max(begun, self._more) < left // _PART
+
+    async def admit(self, digest: str, caller: str, ttl: float, most: int) -> bool:
+        """Count a session in the store before it begins; return False if there is no room for it.
+
+        Args:
+            digest: Names the session.
+            caller: Whose session it is; empty if it cannot be told.
+            ttl: Seconds it has if it is not used.
+            most: As in `may_begin`.
+
+        Raises:
+            StoreUnavailable: It could not be counted, or that is not known.
+        """
+        member = _member(digest, caller)
+        ended = [each for each, left in self._changed.items() if left is None][:_AT_ONCE]
+        try:
+            given: list[Argument] = [member, caller, ttl, most, *ended]
+            reply = await self._link.run(_ADMIT, self._keys, given)
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._changed[member] = None  # it may have been counted
+            raise
+        self._is_known = True
+        admitted, self._known, known = (int(each) for each in reply)
+        found = self._callers.get(caller)
+        if found is not None:
+            found.known = known
+        return bool(admitted)
 
     def begun(self, digest: str, caller: str, ttl: float) -> None:
         """Note a session that begins."""
@@ -154,6 +226,7 @@ class SessionCount:
             self._changed = {**changed, **self._changed}
             raise
         self._more -= more
+        self._is_known = True
         for (caller, here), count in zip(begun.items(), counts, strict=True):
             self._learn(caller, here, int(count or 0))
 

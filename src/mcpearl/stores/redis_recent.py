@@ -16,6 +16,8 @@ from mcpearl.stores.redis_link import RedisLink
 
 MOST = 10_000  # contents that are remembered
 REACH = 3000.0  # most seconds to look back; streams remember announcements for longer
+LOST = ""
+"""The topic of a message that stands for messages that were lost before they could be published."""
 
 _Content = tuple[str, bytes]  # topic and message
 
@@ -60,6 +62,11 @@ class Recent:
         """Note that messages were lost: of those until the next one, nothing is known."""
         self._has_gap = True
 
+    def lost(self, position: str) -> None:
+        """Note that messages were never published; all that follow a position are known."""
+        self._has_gap = False
+        self._known_from = max(self._known_from or "", position)
+
     async def since(self, time: float) -> list[tuple[str, Stored]] | None:
         """Return the contents published since a time, or None if that is not known."""
         if self._known_from is None and not self._has_gap:
@@ -78,15 +85,18 @@ class Recent:
         """Read what was published before this process began to read."""
         reply = await self._link.send("XREVRANGE", self._key, "+", "-", "COUNT", MOST)
         entries: list[Any] = reply or []
-        found = dict(self._found)
+        found, known_from = dict(self._found), ""
         for id, fields in entries:
             entry = fields if isinstance(fields, dict) else pairs(fields)
             topic, message = entry.get(b"t"), entry.get(b"m")
             name = (topic or b"").decode(errors="replace")
-            if name in self._topics and message is not None:
+            if topic == LOST.encode():
+                known_from = max(known_from, position_of(id))
+            elif name in self._topics and message is not None:
                 content = (name, message)
                 found[content] = max(found.get(content, ""), position_of(id))
-        known_from = position_of(entries[-1][0]) if len(entries) == MOST else ""
+        if len(entries) == MOST:
+            known_from = max(known_from, position_of(entries[-1][0]))
         self._known_from = max(self._known_from or "", known_from)
         self._found = OrderedDict(sorted(found.items(), key=itemgetter(1)))
         while len(self._found) > MOST:

@@ -54,15 +54,17 @@ return {found[1], found[2], found[4] or '0'}
 _SAVE = Script(
     """
 local now, revision, young = time_of(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
-local found = redis.call('HMGET', KEYS[1], 'revision', 'expires')
+local found = redis.call('HMGET', KEYS[1], 'revision', 'expires', 'since')
+local since = exact(time_of(''))
 if found[1] and tonumber(found[2]) > now then
     if tonumber(found[1]) + 1 ~= revision or tonumber(found[1]) < 0 then return 0 end
+    since = found[3] or since
 elseif revision ~= 1 and not (young and revision == 2) then
     return 0
 end
 local ttl = tonumber(ARGV[5])
 redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl),
-    'since', exact(time_of('')), 'ttl', ARGV[5])
+    'since', since, 'ttl', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 if KEYS[2] and #ARGV > 5 then
     redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])
@@ -159,7 +161,9 @@ class RedisSessionStore:
     # Ids
 
     def new_id(self, record: SessionRecord) -> str:
-        """Return an id with the facts of a session sealed into it."""
+        """Return an id with the facts of a session sealed into it, unless the store is away."""
+        if not self._link.is_up:
+            raise StoreUnavailable("a session that begins needs the store")
         state = record.state
         facts = _Facts(
             clock.now(),
@@ -175,8 +179,18 @@ class RedisSessionStore:
             facts = replace(facts, client=None, capabilities=ClientCapabilities(), whole=False)
             id = self._seal(facts)
         self._newest = id, facts
-        self.counted.begun(digest_of(id), facts.caller, YOUNG)
         return id
+
+    def begin(self, id: str, caller: str, most: int) -> bool:
+        """Note a session that begins, while many more may."""
+        if not self.counted.may_begin(caller, most):
+            return False
+        self.counted.begun(digest_of(id), caller, YOUNG)
+        return True
+
+    async def admit(self, id: str, caller: str, most: int) -> bool:
+        """Count a session in the store before it begins."""
+        return await self.counted.admit(digest_of(id), caller, YOUNG, most)
 
     def is_in_id(self, record: SessionRecord) -> bool:
         """Whether nothing has changed since the id was made, and the facts fit into it."""
@@ -187,11 +201,11 @@ class RedisSessionStore:
 
     @property
     def count(self) -> int:
-        """How many sessions all machines have, as of a second ago."""
+        """How many sessions all machines have, as of a second ago or of the last `admit`."""
         return self.counted.now
 
     def count_of(self, caller: str) -> int:
-        """How many sessions a caller has on all machines, as of a second ago."""
+        """How many sessions a caller has on all machines, as of a second ago or of the last `admit`."""
         return self.counted.of(caller)
 
     def _seal(self, facts: _Facts) -> str:

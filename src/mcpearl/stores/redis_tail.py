@@ -17,6 +17,8 @@ logger = logging.getLogger("mcpearl.stores")
 
 _BLOCK = 5.0  # seconds one read blocks
 _AT_ONCE = 500  # most entries of one read
+KEPT = 10_000
+"""Approximate number of entries kept in a stream: one that has fewer was not trimmed."""
 BEGINNING = b"0-0"
 """The position before the first entry of a stream."""
 
@@ -27,7 +29,7 @@ HearEntry = Callable[[Entry, bytes], None]
 class _Followed:
     """One stream, and how far it was read."""
 
-    __slots__ = ("after", "hear", "key", "missed", "position")
+    __slots__ = ("after", "again_until", "hear", "key", "missed", "position")
 
     def __init__(
         self, key: str, hear: HearEntry, missed: Callable[[], None], after: bytes | None = None
@@ -37,6 +39,7 @@ class _Followed:
         self.missed = missed
         self.after = after
         self.position: bytes | None = None  # None before the server was reached
+        self.again_until: bytes | None = None  # entries up to this one may be heard a second time
 
 
 class Tail:
@@ -129,12 +132,19 @@ class Tail:
                 newest = await self._newest(stream.key)
                 stream.missed()
                 stream.position = newest
-            elif stream.position != BEGINNING and not await self._has(stream):
+            elif not await self._has(stream):
+                newest = await self._newest(stream.key)
                 stream.missed()
+                if number_of(newest) < number_of(stream.position):
+                    # A server took over that has not all of the stream, and whose clock may lag: what
+                    # it adds may have lower ids. To hear some entries twice does no harm.
+                    stream.position, stream.again_until = BEGINNING, newest
 
     async def _has(self, stream: _Followed) -> bool:
         """Whether the entry that was read last is still there, and therefore all that follow it."""
         position = stream.position or BEGINNING
+        if position == BEGINNING:
+            return int(await self._link.send("XLEN", stream.key)) < KEPT
         return bool(await self._link.send("XRANGE", stream.key, position, position))
 
     async def _read(self, client: Any) -> None:
@@ -149,6 +159,9 @@ class Tail:
             for position, fields in entries:
                 stream.position = bytes(position)
                 self._hand_over(stream, fields, stream.position)
+                if position == stream.again_until:  # what was lost comes after it
+                    stream.again_until = None
+                    stream.missed()
             if len(entries) == _AT_ONCE and not await self._has(stream):
                 stream.missed()  # it grows faster than it is read
 
@@ -157,3 +170,9 @@ class Tail:
             stream.hear(fields if isinstance(fields, dict) else dict(fields or ()), id)
         except Exception:
             logger.exception("an entry of %s could not be taken", stream.key)
+
+
+def number_of(id: bytes) -> tuple[int, int]:
+    """Return the id of an entry as numbers, in the order of the entries."""
+    time, _, number = id.partition(b"-")
+    return int(time), int(number or 0)

@@ -31,7 +31,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True, gc=False):
     revision: int = 1
     """Increased by one with each `save`."""
     since: float = 0.0
-    """When it was saved, by the store's clock, if known. Earlier announcements reached the session."""
+    """When it was first saved, by the store's clock, if known. It need not hear of anything earlier."""
 
 
 class Missed(Struct, frozen=True):
@@ -68,6 +68,26 @@ class SessionStore(Protocol):
 
         Args:
             record: The session without its id. A store may seal facts that never change into the id.
+
+        Raises:
+            StoreUnavailable: No session can begin, since the store is known to be away.
+        """
+        ...
+
+    def begin(self, id: str, caller: str, most: int) -> bool:
+        """Count a session that begins; return False if only `admit` can tell whether there is room.
+
+        Args:
+            id: The id of the session.
+            caller: The caller, as in `SessionRecord.caller`.
+            most: How many sessions all processes may have. A caller may have as many as are then free.
+        """
+        ...
+
+    async def admit(self, id: str, caller: str, most: int) -> bool:
+        """Count a session that begins, unless there is no room; the arguments are those of `begin`.
+
+        Afterwards `count` and `count_of` are those by which it was decided.
         """
         ...
 
@@ -102,7 +122,7 @@ class SessionStore(Protocol):
         ...
 
     async def missed(self, record: SessionRecord) -> Sequence[Missed] | None:
-        """Return what was announced since a record was saved, for a process that just loaded it.
+        """Return what was announced since a record was first saved, for a process that just loaded it.
 
         None if that is not known: anything may have changed. A store without a bus returns nothing.
         """

@@ -121,9 +121,10 @@ class LegacyRequests:
         """Let a session be found from now on, unless `initialize` was refused."""
         if outlet.refused:
             session.end()
-        else:
-            self._sessions.add(session)
-            outlet.headers = ((b"mcp-session-id", session.id.encode()),)
+            return
+        if not self._sessions.add(session):
+            outlet.before_answer = partial(self._sessions.admit, session)
+        outlet.headers = ((b"mcp-session-id", session.id.encode()),)
 
     async def _post_alone(self, post: "Post") -> None:
         """Serve a message without keeping a session."""

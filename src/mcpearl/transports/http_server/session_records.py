@@ -7,6 +7,7 @@ that changed it is answered. Two processes that change a session at the same tim
 import asyncio
 import logging
 from collections.abc import Hashable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from mcpearl.transports.http_server.sessions import Stage, TransportSession
 
 logger = logging.getLogger("mcpearl.http")
 
+_NO_SESSION = "No session can begin"
 S = TypeVar("S", bound=TransportSession)
 
 Loaded = tuple[SessionRecord, "list[Missed] | tuple[Missed, ...] | None"]
@@ -88,10 +90,26 @@ class SessionRecords(Generic[S]):
         try:
             id = self._store.new_id(record)
         except StoreUnavailable as error:
-            raise _unavailable(error) from None
+            raise _unavailable(error, _NO_SESSION) from None
         if self._store.is_in_id(record):
             self._saved[id] = record
         return id
+
+    def begin(self, session: S, most: int) -> bool:
+        """Count a session that begins; return False if `admit` has to be asked whether there is room.
+
+        Args:
+            session: The session, with its id.
+            most: How many there may be at all processes together.
+        """
+        return self._store.begin(session.id, session.caller, most)
+
+    async def admit(self, session: S, most: int) -> bool:
+        """Count a session that begins, unless there is no room; refused with 503 without the store."""
+        try:
+            return await self._store.admit(session.id, session.caller, most)
+        except StoreUnavailable as error:
+            raise _unavailable(error, _NO_SESSION) from None
 
     def has_saved(self, session: S) -> bool:
         """Whether there is a record of a session, in the store or in its id."""
@@ -257,7 +275,11 @@ def caller_name(caller: Hashable) -> str:
     """
     if caller is None:
         return ""
-    identity = getattr(caller, "identity", caller)
+    return _name_of(getattr(caller, "identity", caller))
+
+
+@lru_cache(1024)  # one caller may begin many sessions
+def _name_of(identity: Hashable) -> str:
     return blake2b(repr(identity).encode(), digest_size=8).hexdigest()
 
 
@@ -283,6 +305,8 @@ def _merged(
     return replace(stored, state=state, uris=uris, revision=stored.revision + 1)
 
 
-def _unavailable(error: StoreUnavailable) -> Refused:
+def _unavailable(
+    error: StoreUnavailable, what: str = "The session cannot be looked up or changed"
+) -> Refused:
     logger.debug("a session was refused: %s", error)
-    return busy(f"The session cannot be looked up or changed: {TOLD}", RETRY_AFTER)
+    return busy(f"{what}: {TOLD}", RETRY_AFTER)

@@ -126,18 +126,21 @@ class SessionTable(Generic[S]):
         if self.records is not None and begins:
             total, can_release = max(total, self.records.count), False
             if total >= self._max:
-                raise busy("Too many sessions on all machines together", 10, "max_sessions")
+                raise _full()
             if name:
                 own = max(own, self.records.count_of(name))
         if not own or own + 1 <= self._max - total - 1:
             return
         if not can_release or not self._release_own(account):
-            raise busy(
-                f"This client has {own} of the {self._max} sessions there may be, and may have no "
-                "more; end one with DELETE",
-                10,
-                "max_sessions",
-            )
+            raise self._share_is_used(own)
+
+    def _share_is_used(self, own: int) -> Refused:
+        return busy(
+            f"This client has {own} of the {self._max} sessions there may be, and may have no more; "
+            "end one with DELETE",
+            10,
+            "max_sessions",
+        )
 
     def _release_own(self, account: Account) -> bool:
         """End the oldest idle session of a caller: one it never used, or has not used for a while."""
@@ -151,11 +154,26 @@ class SessionTable(Generic[S]):
         self._expire(min(candidates, key=lambda session: session.used))
         return True
 
-    def add(self, session: S) -> None:
-        """Assign a session its id; from now on it is found."""
+    def add(self, session: S) -> bool:
+        """Assign a session its id; from now on it is found. Return False if it has to be admitted."""
         records = self.records
         name = clock.token(24) if records is None else records.new_id(session)
         self._enter(session, self._prefix + name)
+        return records is None or records.begin(session, self._max)
+
+    async def admit(self, session: S) -> None:
+        """Count a new session at all processes; end it, refused with 503, if there is no room."""
+        records, admitted = self.records, False
+        assert records is not None
+        try:
+            admitted = await records.admit(session, self._max)
+        finally:
+            if not admitted:
+                self.drop(session)
+        if not admitted and records.count >= self._max:
+            raise _full()
+        if not admitted:
+            raise self._share_is_used(records.count_of(session.caller))
 
     def _enter(self, session: S, id: str) -> None:
         session.id = id
@@ -312,6 +330,10 @@ class SessionTable(Generic[S]):
             self.records.close()
         for session in self.all():
             self._expire(session)
+
+
+def _full() -> Refused:
+    return busy("Too many sessions on all machines together", 10, "max_sessions")
 
 
 def _is_ours(id: str) -> bool:

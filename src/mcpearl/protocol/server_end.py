@@ -28,7 +28,7 @@ from mcpearl.protocol.events import (
     Reply,
 )
 from mcpearl.protocol.fields import narrow
-from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import PendingRequest
@@ -75,7 +75,7 @@ class ServerEnd(End):
         self.renewable = renewable
         self.reception = modern.CallerReader(offer.versions, principal)
         self._ids_repeat = False  # the requests are of several clients
-        self.lifecycle.take(Step.CONNECT)
+        self.lifecycle.take("connect")
 
     def snapshot(self) -> EndSnapshot:
         """Return what the session agreed on. `initialize` must have been answered."""
@@ -88,7 +88,7 @@ class ServerEnd(End):
 
     def restore(self, snapshot: EndSnapshot) -> None:
         """Continue a session that began at another end. This end must be a new one."""
-        self.lifecycle.take(Step.INITIALIZE)
+        self.lifecycle.take("initialize")
         self.caller = Caller(
             VERSIONS[snapshot.version],
             snapshot.client,
@@ -97,7 +97,7 @@ class ServerEnd(End):
             self.principal,
         )
         if snapshot.ready:
-            self.lifecycle.take(Step.INITIALIZED)
+            self.lifecycle.take("initialized")
 
     def recognize(self, principal: Any) -> None:
         """Serve this principal from now on; calls in flight keep the principal that made them."""
@@ -158,7 +158,7 @@ class ServerEnd(End):
             return self.caller
         if not self.offer.legacy_versions and method not in ("initialize", "ping"):
             raise modern.missing_meta(method)  # no session has said it before
-        if method == "initialize" and self.renewable and self.lifecycle.can(Step.RENEW):
+        if method == "initialize" and self.renewable and self.lifecycle.can("renew"):
             return None
         refusal = self.lifecycle.refuse(method)
         if refusal is not None:
@@ -177,7 +177,7 @@ class ServerEnd(End):
             speaks = ", ".join(self.offer.versions)
             raise McpError(INVALID_REQUEST, f"There is no `initialize` here; it speaks {speaks}")
         self.caller, result = legacy.accept(params, self.offer, self.principal)
-        self.lifecycle.take(Step.RENEW if self.lifecycle.can(Step.RENEW) else Step.INITIALIZE)
+        self.lifecycle.take("renew" if self.lifecycle.can("renew") else "initialize")
         return Opened(codec.encode_result(id, encode(result)), envelope)
 
     def _answer(self, envelope: Envelope, params: Any, caller: Caller) -> Reply:
@@ -202,7 +202,7 @@ class ServerEnd(End):
         if isinstance(event, Notice) and event.method == "notifications/initialized":
             if self.lifecycle.phase is not Phase.INITIALIZING:
                 return Ignored(f"`{event.method}` while {self.lifecycle.phase.value}")
-            self.lifecycle.take(Step.INITIALIZED)
+            self.lifecycle.take("initialized")
             return Ready()
         return event
 

@@ -32,7 +32,7 @@ from mcpearl.protocol.events import (
     Reply,
 )
 from mcpearl.protocol.framing import Frame
-from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.protocol.snapshot import EndSnapshot
@@ -221,7 +221,7 @@ class ServerConnection(CallEnd):
         """Take over what another process changed in the session: log level and subscriptions."""
         assert self.end.caller is not None
         if state.ready and not self.is_ready:
-            self.end.lifecycle.take(Step.INITIALIZED)
+            self.end.lifecycle.take("initialized")
             self._ready()
         self.end.caller.log_level = state.log_level
         self._subscriptions.adopt(uris)
@@ -429,8 +429,8 @@ class ServerConnection(CallEnd):
         self.closed = True
         if self._until_closed is not None:
             self._until_closed.set()
-        if self.end.lifecycle.can(Step.CLOSED):
-            self.end.lifecycle.take(Step.CLOSED)
+        if self.end.lifecycle.can("closed"):
+            self.end.lifecycle.take("closed")
         if self._watch is not None:
             self._watch.stop()
         self._questions.close()
@@ -455,8 +455,8 @@ class ServerConnection(CallEnd):
             return
         self._drained = self._drained or asyncio.Event()
         self._calls.close()
-        if self.end.caller is not None and self.end.lifecycle.can(Step.CLOSE):
-            self.end.lifecycle.take(Step.CLOSE)
+        if self.end.caller is not None and self.end.lifecycle.can("close"):
+            self.end.lifecycle.take("close")
         if self._listening is not None:
             self._listening.end_all()
         if self._intake.busy():

@@ -5,9 +5,9 @@ about the conversation itself; every other request comes out as a `Call` once ve
 capability allow it.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct
 
 from mcpearl.protocol import codec, legacy, modern
 from mcpearl.protocol.capabilities import absent
@@ -32,8 +32,7 @@ from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import PendingRequest
-from mcpearl.protocol.routes import NOTICES_TO_SERVER, Route, unknown_method
-from mcpearl.protocol.snapshot import EndSnapshot
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, unknown_method
 from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -42,10 +41,12 @@ from mcpearl.types.base import (
     PROTOCOL_VERSION_KEY,
     RequestId,
     Result,
-    decode,
     encode,
 )
 from mcpearl.types.jsonrpc import INVALID_REQUEST
+
+if TYPE_CHECKING:
+    from mcpearl.protocol.snapshot import EndSnapshot
 
 _READY = Phase.READY  # looked up once: reading a member of an enumeration runs a Python function
 _MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
@@ -77,8 +78,10 @@ class ServerEnd(End):
         self._ids_repeat = False  # the requests are of several clients
         self.lifecycle.take("connect")
 
-    def snapshot(self) -> EndSnapshot:
+    def snapshot(self) -> "EndSnapshot":
         """Return what the session agreed on. `initialize` must have been answered."""
+        from mcpearl.protocol.snapshot import EndSnapshot  # sessions of one process need none
+
         caller = self.caller
         assert caller is not None
         ready = self.lifecycle.phase is not Phase.INITIALIZING
@@ -86,7 +89,7 @@ class ServerEnd(End):
             caller.version.name, caller.client, caller.capabilities, caller.log_level, ready
         )
 
-    def restore(self, snapshot: EndSnapshot) -> None:
+    def restore(self, snapshot: "EndSnapshot") -> None:
         """Continue a session that began at another end. This end must be a new one."""
         self.lifecycle.take("initialize")
         self.caller = Caller(
@@ -124,7 +127,9 @@ class ServerEnd(End):
         try:
             params = read(raw)
         except codec.UNREADABLE as error:
-            _refuse_foreign(route, raw)
+            from mcpearl.protocol.foreign import refuse_foreign  # most params can be read
+
+            refuse_foreign(route, raw)
             raise route.refusal(error) from None
         meta = params.meta
         caller = self._who(method, meta)
@@ -272,21 +277,3 @@ class SoloEnd(ServerEnd):
     def _admit(self, call: Call) -> Call:
         self.in_flight[call.key] = call
         return call
-
-
-class _VersionMeta(Struct):
-    version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
-
-
-class _OnlyMeta(Struct):
-    meta: _VersionMeta | UnsetType = field(default=UNSET, name="_meta")
-
-
-def _refuse_foreign(route: Route, params: Any) -> None:
-    """Refuse a method that its version does not have, even if its params are not valid."""
-    try:
-        meta = decode(_OnlyMeta, params).meta
-    except codec.UNREADABLE:
-        return
-    if meta is not UNSET and isinstance(meta.version, str) and meta.version in VERSIONS:
-        route.check_version(VERSIONS[meta.version])

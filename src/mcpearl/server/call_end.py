@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,9 +29,10 @@ class CallEnd:
     session: "Session | None" = None
     _core: ServerCore
 
-    @cached_property
-    def _calls(self) -> "Calls":
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        @property
+        def _calls(self) -> Calls: ...
 
     async def _listen(self, call: Call) -> None:
         raise NotImplementedError

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -94,7 +93,10 @@ class ServerConnection(CallEnd):
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
-        self._running: Calls | None = None  # `_calls`, once it is made
+        # Each is made when it is first used.
+        self._running: Calls | None = None
+        self._asked: Questions | None = None
+        self._followed: SessionSubscriptions | None = None
         self._account = account = account or core.budget.account()
         end.open_batch = account.open_batch
         # Made for the first stream: few clients listen.
@@ -109,31 +111,37 @@ class ServerConnection(CallEnd):
         if core.observer is not None or core.recorder is not None:
             _ = self._calls  # they are told of all that is read
 
-    @cached_property
+    @property
     def _calls(self) -> Calls:
-        with Loading():  # not needed to answer `initialize`
-            from mcpearl.server.calls import make_calls
+        if self._running is None:
+            with Loading():  # not needed to answer `initialize`
+                from mcpearl.server.calls import make_calls
 
-        self._running = calls = make_calls(
-            self._core, self.end, self, self._call_ended, self.transport.flush
-        )
-        if self._drained is not None:  # the connection is about to end, and takes no calls
-            calls.close()
-        return calls
+            end, flush = self.end, self.transport.flush
+            self._running = make_calls(self._core, end, self, self._call_ended, flush)
+            if self._drained is not None:  # the connection is about to end, and takes no calls
+                self._running.close()
+        return self._running
 
-    @cached_property
+    @property
     def _subscriptions(self) -> SessionSubscriptions:
-        with Loading():  # not needed before a client is ready
-            from mcpearl.server.session_subscriptions import SessionSubscriptions
+        if self._followed is None:
+            with Loading():  # not needed before a client is ready
+                from mcpearl.server.session_subscriptions import SessionSubscriptions
 
-        return SessionSubscriptions(self._core, self.outlet, self._account, self.transport)
+            core, account = self._core, self._account
+            self._followed = SessionSubscriptions(core, self.outlet, account, self.transport)
+        return self._followed
 
-    @cached_property
+    @property
     def _questions(self) -> Questions:
-        from mcpearl.server.questions import Questions  # most clients are never asked
+        if self._asked is None:
+            from mcpearl.server.questions import Questions  # most clients are never asked
 
-        core = self._core
-        return Questions(self.loop, self.end, self.transport, core.ask_timeout, core.observer)
+            core = self._core
+            timeout, observer = core.ask_timeout, core.observer
+            self._asked = Questions(self.loop, self.end, self.transport, timeout, observer)
+        return self._asked
 
     # Receiving
 
@@ -258,7 +266,7 @@ class ServerConnection(CallEnd):
             case Call():
                 event.outlet = self.outlet
                 if event.method == LISTEN:
-                    self._start_listening(event)
+                    self._calls.start(event, self._listen)
                 else:
                     self._calls.start(event)
             case Reply(message) | Opened(message):
@@ -313,9 +321,6 @@ class ServerConnection(CallEnd):
         self._core.dispatcher.notified(notice, self.end.caller)
 
     # Running calls
-
-    def _start_listening(self, call: Call) -> None:
-        self._calls.start(call, self._listen)
 
     async def _listen(self, call: Call) -> None:
         if self._calls.begin(call):
@@ -456,12 +461,12 @@ class ServerConnection(CallEnd):
             self.end.lifecycle.take("closed")
         if self._watch is not None:
             self._watch.stop()
-        if "_questions" in self.__dict__:
-            self._questions.close()
+        if self._asked is not None:
+            self._asked.close()
         if self._listening is not None:
             self._listening.clear()
-        if "_subscriptions" in self.__dict__:
-            self._subscriptions.leave()
+        if self._followed is not None:
+            self._followed.leave()
         if self._running is not None:
             self._running.stop_all()
         self._intake.close()

@@ -14,7 +14,7 @@ from mcpearl.protocol.events import Call, Event, Ignored, Notice, Outlet, Reply
 from mcpearl.protocol.server_end import SoloEnd
 from mcpearl.runtime import clock
 from mcpearl.server.call_end import TURN, CallEnd, send_notification, take
-from mcpearl.server.calls import make_calls
+from mcpearl.server.calls import Calls, make_calls
 from mcpearl.server.core import ServerCore
 from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.types.base import Result
@@ -30,6 +30,7 @@ class SoloConnection(CallEnd):
     """
 
     end: SoloEnd
+    _calls: Calls
     transport: ClassVar[None] = None  # every request has its own
 
     def __init__(self, core: ServerCore) -> None:

@@ -10,8 +10,9 @@ import pytest
 from mcpearl import Server
 from mcpearl.runtime.budget import Budget
 from mcpearl.server.subscriptions import Subscriber, Subscriptions
-from mcpearl.stores.bus import MAX_MESSAGE, Bus
+from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
+from mcpearl.stores.topics import MAX_MESSAGE
 from mcpearl.stores.unix_bus import UnixBus
 from tests.stores.suite import BUSES
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct
 
 from mcpearl.runtime import clock as source
-from mcpearl.types.base import CacheableResult
+from mcpearl.types.pages import CacheableResult
 
 C = TypeVar("C", bound=CacheableResult)
 

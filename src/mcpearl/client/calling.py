@@ -17,7 +17,7 @@ from mcpearl.client.tasks.handle import ClientTask
 from mcpearl.client.tool_calls import ToolCalls
 from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.errors import ToolError
-from mcpearl.types.base import PaginatedRequestParams
+from mcpearl.types.pages import PaginatedRequestParams
 from mcpearl.types.tasks import ListTasksResult, Task
 from mcpearl.types.tool_calls import CallToolRequestParams
 from mcpearl.types.tools import ListToolsResult, Tool

@@ -48,15 +48,10 @@ from mcpearl.runtime.observers import Guarded, both, guarded
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.telemetry.options import Telemetry, chosen, is_in_environment
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import (
-    Implementation,
-    PaginatedResult,
-    RequestParams,
-    Result,
-    convert,
-)
+from mcpearl.types.base import Implementation, RequestParams, Result, convert
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
+from mcpearl.types.pages import PaginatedResult
 
 if TYPE_CHECKING:
     from mcpearl.receipts.receipts import Receipts

@@ -423,7 +423,7 @@ class ClientConnection(ClientReceiver):
         else:
             why = f": {reason}" if reason is not None else ""
             self.lost_reason = ConnectionLost(f"the connection is closed{why}")
-        step = Step.LOSE if reason is not None else Step.CLOSED
+        step: Step = "lose" if reason is not None else "closed"
         if self.end.lifecycle.can(step):
             self.end.lifecycle.take(step)
         self._timer.cancel()
@@ -440,8 +440,8 @@ class ClientConnection(ClientReceiver):
 
     async def close(self) -> None:
         """End the connection from this side."""
-        if self.end.lifecycle.can(Step.CLOSE):
-            self.end.lifecycle.take(Step.CLOSE)
+        if self.end.lifecycle.can("close"):
+            self.end.lifecycle.take("close")
         try:
             await self.transport.close()
         finally:

@@ -176,18 +176,18 @@ class Link:
         self._retries = None if self.reconnect is None else Retries(self.reconnect)
         held = AsyncExitStack()
         try:
-            self._step(Step.CONNECT)
+            self._step("connect")
             if self._target.server is not None:
                 await held.enter_async_context(self._target.server.running())
             self._use(await self._opening.open())
         except BaseException:
-            self._step(Step.CLOSED)
+            self._step("closed")
             await held.aclose()
             raise
         self._held = held
 
     def _use(self, connection: ClientConnection) -> None:
-        self._step(Step.INITIALIZED)
+        self._step("initialized")
         self.connection = connection
         self._up_since = connection.loop.time()
         self._changed.set()
@@ -258,7 +258,7 @@ class Link:
         self._changed.clear()
         for work in self._fleeting:
             work.cancel()
-        self._step(Step.LOSE)
+        self._step("lose")
         if self.reconnect is None:
             assert self._held is not None
             self._held.push_async_callback(connection.close)
@@ -279,7 +279,7 @@ class Link:
             while failures != max_attempts:
                 await self._prepare(former, retries)
                 try:
-                    self._step(Step.CONNECT)
+                    self._step("connect")
                     connection = await self._opening.reopen(former)
                 except Exception as error:
                     failures += 1
@@ -321,7 +321,7 @@ class Link:
             self._lost = ConnectionLost(str(error) or type(error).__name__)
         self._last_error = self._lost.reason
         logger.info("%s: attempt %d: %s", self._target.name, attempt, self._reason())
-        self._step(Step.LOSE)
+        self._step("lose")
 
     def _reason(self) -> str:
         return "" if self._lost is None else self._lost.reason
@@ -329,7 +329,7 @@ class Link:
     def _give_up(self, lost: ConnectionLost) -> None:
         self._lost = lost
         self._over.set()
-        self._step(Step.CLOSE)
+        self._step("close")
         self._changed.set()
         self._given_up(lost)
 
@@ -342,8 +342,8 @@ class Link:
             return
         connection, self.connection = self.connection, None
         self._lost = ConnectionLost("the client was closed")
-        if self._lifecycle.can(Step.CLOSE):
-            self._step(Step.CLOSE)
+        if self._lifecycle.can("close"):
+            self._step("close")
         try:
             await self._stop_healing()
             if connection is not None:
@@ -355,8 +355,8 @@ class Link:
             finally:
                 self._lost = None
                 self._opening.forget_offer()
-                if self._lifecycle.can(Step.CLOSED):
-                    self._step(Step.CLOSED)
+                if self._lifecycle.can("closed"):
+                    self._step("closed")
 
     async def _stop_healing(self) -> None:
         healing, self._healing = self._healing, None

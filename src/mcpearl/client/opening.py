@@ -65,8 +65,8 @@ class Opening:
                 self.handshake.forget_probe()  # a lost network says nothing about the server
                 raise
         # The server ended the connection because of the probe; this time it is not probed.
-        self._step(Step.LOSE)
-        self._step(Step.CONNECT)
+        self._step("lose")
+        self._step("connect")
         return await self._open_once()
 
     async def reopen(self, former: ClientConnection) -> ClientConnection:
@@ -74,15 +74,15 @@ class Opening:
         if former.lost_reason is not None:
             return await self.open()
         # The connection may still be good, with everything that belongs to it.
-        self._step(Step.INITIALIZE)
+        self._step("initialize")
         try:
             await self.handshake.check(former)
             await self._restore(former)
             former.check()
         except SessionLost:
-            self._step(Step.LOSE)
+            self._step("lose")
             await former.close()
-            self._step(Step.CONNECT)
+            self._step("connect")
             return await self.open()
         return former
 
@@ -90,7 +90,7 @@ class Opening:
         connection = self._begin(await self._transport())
         try:
             await self._reach(connection)
-            self._step(Step.INITIALIZE)
+            self._step("initialize")
             introduction = await self.handshake.perform(connection)
             self.introduction = introduction
             self.offered = paths_of(introduction.capabilities)

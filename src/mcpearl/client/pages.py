@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 from mcpearl.client.cache import CacheView
 from mcpearl.client.requests import Requests
 from mcpearl.protocol.errors import InvalidResult, McpError
-from mcpearl.types.base import PaginatedRequestParams, PaginatedResult
+from mcpearl.types.pages import PaginatedRequestParams, PaginatedResult
 
 
 class Page(Protocol):

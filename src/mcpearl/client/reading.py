@@ -10,7 +10,6 @@ from mcpearl.client.pages import PagedItems, get_page
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription
-from mcpearl.types.base import PaginatedResult
 from mcpearl.types.completion import (
     CompleteRequestParams,
     CompleteResult,
@@ -20,6 +19,7 @@ from mcpearl.types.completion import (
     PromptReference,
     ResourceTemplateReference,
 )
+from mcpearl.types.pages import PaginatedResult
 from mcpearl.types.prompts import (
     GetPromptRequestParams,
     GetPromptResult,

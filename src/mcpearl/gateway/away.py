@@ -14,7 +14,8 @@ from msgspec import Raw, Struct
 
 from mcpearl.protocol.errors import McpearlError, McpError, brief
 from mcpearl.runtime import clock
-from mcpearl.stores.bus import Bus, Unsubscribe
+from mcpearl.stores.bus import Bus
+from mcpearl.stores.topics import Unsubscribe
 from mcpearl.types.base import encode
 from mcpearl.types.input_required import InputRequest
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS

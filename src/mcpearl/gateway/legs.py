@@ -23,9 +23,9 @@ from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
 from mcpearl.host.records import Kind
 from mcpearl.protocol.errors import ConnectionLost, McpearlError
 from mcpearl.protocol.events import Notice
+from mcpearl.server.call_end import send_notification
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.context import Context, call_of
-from mcpearl.server.peer import send_notification
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import RESOURCE_UPDATED
 from mcpearl.types.base import RELATED_TASK_KEY, RequestId, Result

@@ -14,8 +14,9 @@ from mcpearl.gateway.sent import SentRequest
 from mcpearl.gateway.tenants import client_of
 from mcpearl.protocol.events import Call, Caller
 from mcpearl.protocol.pending import PendingRequest
+from mcpearl.server.call_end import send_notification
 from mcpearl.server.context import Context, call_of
-from mcpearl.server.peer import LEVELS, send_notification, wants_log
+from mcpearl.server.peer import LEVELS, wants_log
 from mcpearl.types.base import RequestId
 from mcpearl.types.logging import LoggingMessageNotificationParams
 

@@ -14,6 +14,8 @@ from mcpearl.runtime.budget import UNCOUNTED, Account
 DOES_NOT_READ = "the peer does not read what it is sent"
 SLOWEST = 4 * 1024  # bytes a second that a peer must read at least, if so many wait
 _LOOKS = 16  # checks in `patience` seconds
+HIGH_WATER = 1024 * 1024
+"""Unread bytes from which a sender waits."""
 
 
 class Unread:
@@ -97,3 +99,8 @@ class Unread:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def high_water(limit: int) -> int:
+    """Return the mark for a peer that is dropped at `limit` unread bytes; it is well below that."""
+    return min(HIGH_WATER, limit // 4)

@@ -19,7 +19,7 @@ from mcpearl.protocol.end import End, progress_token
 from mcpearl.protocol.errors import InvalidResult, Malformed, McpError
 from mcpearl.protocol.events import Answer, Batch, Call, Caller, Event, Ignored, Reply
 from mcpearl.protocol.fields import narrow
-from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import COMPLETE, INPUT_REQUIRED, LISTEN, Presentation
 from mcpearl.protocol.pending import PendingRequest
@@ -58,7 +58,7 @@ class ClientEnd(End):
         """The version messages are sent in; None until a legacy session has agreed on one."""
         self.presentation: Presentation | None = None
         """Sent with every request in the modern era; None in a legacy session."""
-        self.lifecycle.take(Step.CONNECT)
+        self.lifecycle.take("connect")
 
     # Opening
 
@@ -80,14 +80,14 @@ class ClientEnd(End):
 
     def restart(self) -> None:
         """Go back to before the handshake, to try it another way on the same connection."""
-        self.lifecycle.take(Step.LOSE)
-        self.lifecycle.take(Step.CONNECT)
+        self.lifecycle.take("lose")
+        self.lifecycle.take("connect")
 
     def initialize(
         self, waiter: Any, now: float, timeout: float, version: Version = NEWEST_LEGACY
     ) -> tuple[PendingRequest, bytes]:
         """Begin a legacy session; return the pending entry and the bytes to send."""
-        self.lifecycle.take(Step.INITIALIZE)
+        self.lifecycle.take("initialize")
         self.agreed = None
         params = legacy.propose(version, self.info, self.capabilities)
         entry = self.pending.add("initialize", waiter, now, timeout)
@@ -105,7 +105,7 @@ class ClientEnd(End):
                 f"the server answered `initialize` with protocol version "
                 f"{result.protocol_version!r}, which this client does not speak"
             )
-        self.lifecycle.take(Step.INITIALIZED)
+        self.lifecycle.take("initialized")
         self.version = version
         self.agreed = version.name
         self.caller = Caller(version, None, self.capabilities)
@@ -113,8 +113,8 @@ class ClientEnd(End):
 
     def connected(self) -> None:
         """Note that a modern server answered: there is nothing left to negotiate."""
-        self.lifecycle.take(Step.INITIALIZE)
-        self.lifecycle.take(Step.INITIALIZED)
+        self.lifecycle.take("initialize")
+        self.lifecycle.take("initialized")
 
     # Receiving
 

@@ -5,7 +5,7 @@ connection that received it attaches the `Outlet` through which it is answered.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw, Struct
 
@@ -17,45 +17,48 @@ from mcpearl.types.base import Implementation, RequestId
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.jsonrpc import ErrorObject
 
+if TYPE_CHECKING:
 
-class Outlet(Protocol):
-    """Where an answer, and what belongs to it, goes: a connection, or one response stream."""
+    class Outlet(Protocol):
+        """Where an answer, and what belongs to it, goes: a connection, or one response stream."""
 
-    @property
-    def address(self) -> str | None:
-        """The address of the peer, where the wire has one."""
-        ...
+        @property
+        def address(self) -> str | None:
+            """The address of the peer, where the wire has one."""
+            ...
 
-    @property
-    def medium(self) -> str:
-        """What the messages travel on, as `Channel.medium` has it."""
-        ...
+        @property
+        def medium(self) -> str:
+            """What the messages travel on, as `Channel.medium` has it."""
+            ...
 
-    @property
-    def request_headers(self) -> Mapping[bytes, bytes]:
-        """The headers of the HTTP request the answer belongs to, by name in lower case; or none."""
-        ...
+        @property
+        def request_headers(self) -> Mapping[bytes, bytes]:
+            """The headers of the HTTP request the answer belongs to, by name in lower case; or none."""
+            ...
 
-    @property
-    def session_id(self) -> str | None:
-        """Identifies the legacy session; None where there is no session."""
-        ...
+        @property
+        def session_id(self) -> str | None:
+            """Identifies the legacy session; None where there is no session."""
+            ...
 
-    def send(self, message: bytes) -> None:
-        """Hand over one message; it leaves in order, as soon as the wire takes it."""
-        ...
+        def send(self, message: bytes) -> None:
+            """Hand over one message; it leaves in order, as soon as the wire takes it."""
+            ...
 
-    def finish(self, message: bytes, refused: bool = False) -> None:
-        """Hand over the answer; `refused` when the request was not dispatched."""
-        ...
+        def finish(self, message: bytes, refused: bool = False) -> None:
+            """Hand over the answer; `refused` when the request was not dispatched."""
+            ...
 
-    async def drained(self) -> None:
-        """Wait while the peer has too much to read."""
-        ...
+        async def drained(self) -> None:
+            """Wait while the peer has too much to read."""
+            ...
 
-    def send_away(self, retry_ms: int) -> None:
-        """Let the reader of a response disconnect and come back for the rest, where that is possible."""
-        ...
+        def send_away(self, retry_ms: int) -> None:
+            """Let the reader of a response disconnect and come back for the rest, if possible."""
+            ...
+else:
+    Outlet = Any  # making a protocol takes time at each start
 
 
 class Caller:

@@ -15,12 +15,14 @@ tables do not apply to them. A client passes through the same phases in both era
 while it connects and reconnects (`client/link.py`).
 """
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Literal
 
 from mcpearl.protocol.errors import McpearlError
 
 EndRole = Literal["client", "server"]
+Step = Literal["connect", "initialize", "initialized", "renew", "close", "closed", "lose"]
+"""An event in the life of a session."""
 
 
 class Phase(StrEnum):
@@ -35,35 +37,23 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
-class Step(Enum):
-    """An event in the life of a session."""
-
-    CONNECT = "connect"
-    INITIALIZE = "initialize"
-    INITIALIZED = "initialized"
-    RENEW = "renew"
-    CLOSE = "close"
-    CLOSED = "closed"
-    LOSE = "lose"
-
-
 _LIVE: dict[Step, Phase] = {
-    Step.CLOSE: Phase.CLOSING,
-    Step.CLOSED: Phase.CLOSED,
-    Step.LOSE: Phase.FAILED,
+    "close": Phase.CLOSING,
+    "closed": Phase.CLOSED,
+    "lose": Phase.FAILED,
 }
 
 TRANSITIONS: dict[Phase, dict[Step, Phase]] = {
-    Phase.DISCONNECTED: {Step.CONNECT: Phase.CONNECTING, Step.CLOSE: Phase.CLOSED},
-    Phase.CONNECTING: {Step.INITIALIZE: Phase.INITIALIZING, **_LIVE},
+    Phase.DISCONNECTED: {"connect": Phase.CONNECTING, "close": Phase.CLOSED},
+    Phase.CONNECTING: {"initialize": Phase.INITIALIZING, **_LIVE},
     Phase.INITIALIZING: {
-        Step.INITIALIZED: Phase.READY,
-        Step.RENEW: Phase.INITIALIZING,
+        "initialized": Phase.READY,
+        "renew": Phase.INITIALIZING,
         **_LIVE,
     },
-    Phase.READY: {Step.RENEW: Phase.INITIALIZING, **_LIVE},
-    Phase.CLOSING: {Step.CLOSED: Phase.CLOSED, Step.LOSE: Phase.CLOSED},
-    Phase.FAILED: {Step.CONNECT: Phase.CONNECTING, Step.CLOSE: Phase.CLOSED},
+    Phase.READY: {"renew": Phase.INITIALIZING, **_LIVE},
+    Phase.CLOSING: {"closed": Phase.CLOSED, "lose": Phase.CLOSED},
+    Phase.FAILED: {"connect": Phase.CONNECTING, "close": Phase.CLOSED},
     Phase.CLOSED: {},
 }
 
@@ -117,7 +107,7 @@ class Lifecycle:
         """Go to the next phase. Raises `WrongPhase` if the table does not have the step."""
         following = TRANSITIONS[self.phase].get(step)
         if following is None:
-            raise WrongPhase(f"{step.value!r} is not possible while {self.phase.value}")
+            raise WrongPhase(f"{step!r} is not possible while {self.phase.value}")
         self.phase = following
         return following
 

@@ -26,7 +26,6 @@ from mcpearl.types.base import (
     PROTOCOL_VERSION_KEY,
     SERVER_INFO_KEY,
     SUBSCRIPTION_ID_KEY,
-    CacheableResult,
     Implementation,
     RequestId,
     Result,
@@ -140,7 +139,7 @@ class Stamp:
     def encode(self, result: Result, version: Version) -> tuple[bytes, bytes]:
         """Return the members to splice into a result in this version, and the encoded result."""
         result = narrow(result, version.name)
-        if type(result) is not types.CallToolResult and isinstance(result, CacheableResult):
+        if type(result) is not types.CallToolResult and isinstance(result, types.CacheableResult):
             result = _with_cache_hints(result)
         kind = INPUT_REQUIRED if type(result) is types.InputRequiredResult else COMPLETE
         if result.meta is None:
@@ -154,7 +153,7 @@ class Stamp:
         return b"", encode(whole)
 
 
-def _with_cache_hints(result: CacheableResult) -> CacheableResult:
+def _with_cache_hints(result: types.CacheableResult) -> types.CacheableResult:
     """Fill in caching hints: `ttlMs` defaults to 0, `cacheScope` to `private`."""
     ttl_ms, scope = result.ttl_ms, result.cache_scope
     if ttl_ms is not None and ttl_ms >= 0 and scope is not None:

@@ -5,9 +5,9 @@ about the conversation itself; every other request comes out as a `Call` once ve
 capability allow it.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct
 
 from mcpearl.protocol import codec, legacy, modern
 from mcpearl.protocol.capabilities import absent
@@ -28,12 +28,11 @@ from mcpearl.protocol.events import (
     Reply,
 )
 from mcpearl.protocol.fields import narrow
-from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import PendingRequest
-from mcpearl.protocol.routes import NOTICES_TO_SERVER, Route, unknown_method
-from mcpearl.protocol.snapshot import EndSnapshot
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, unknown_method
 from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -42,10 +41,12 @@ from mcpearl.types.base import (
     PROTOCOL_VERSION_KEY,
     RequestId,
     Result,
-    decode,
     encode,
 )
 from mcpearl.types.jsonrpc import INVALID_REQUEST
+
+if TYPE_CHECKING:
+    from mcpearl.protocol.snapshot import EndSnapshot
 
 _READY = Phase.READY  # looked up once: reading a member of an enumeration runs a Python function
 _MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
@@ -75,10 +76,12 @@ class ServerEnd(End):
         self.renewable = renewable
         self.reception = modern.CallerReader(offer.versions, principal)
         self._ids_repeat = False  # the requests are of several clients
-        self.lifecycle.take(Step.CONNECT)
+        self.lifecycle.take("connect")
 
-    def snapshot(self) -> EndSnapshot:
+    def snapshot(self) -> "EndSnapshot":
         """Return what the session agreed on. `initialize` must have been answered."""
+        from mcpearl.protocol.snapshot import EndSnapshot  # sessions of one process need none
+
         caller = self.caller
         assert caller is not None
         ready = self.lifecycle.phase is not Phase.INITIALIZING
@@ -86,9 +89,9 @@ class ServerEnd(End):
             caller.version.name, caller.client, caller.capabilities, caller.log_level, ready
         )
 
-    def restore(self, snapshot: EndSnapshot) -> None:
+    def restore(self, snapshot: "EndSnapshot") -> None:
         """Continue a session that began at another end. This end must be a new one."""
-        self.lifecycle.take(Step.INITIALIZE)
+        self.lifecycle.take("initialize")
         self.caller = Caller(
             VERSIONS[snapshot.version],
             snapshot.client,
@@ -97,7 +100,7 @@ class ServerEnd(End):
             self.principal,
         )
         if snapshot.ready:
-            self.lifecycle.take(Step.INITIALIZED)
+            self.lifecycle.take("initialized")
 
     def recognize(self, principal: Any) -> None:
         """Serve this principal from now on; calls in flight keep the principal that made them."""
@@ -124,7 +127,9 @@ class ServerEnd(End):
         try:
             params = read(raw)
         except codec.UNREADABLE as error:
-            _refuse_foreign(route, raw)
+            from mcpearl.protocol.foreign import refuse_foreign  # most params can be read
+
+            refuse_foreign(route, raw)
             raise route.refusal(error) from None
         meta = params.meta
         caller = self._who(method, meta)
@@ -158,7 +163,7 @@ class ServerEnd(End):
             return self.caller
         if not self.offer.legacy_versions and method not in ("initialize", "ping"):
             raise modern.missing_meta(method)  # no session has said it before
-        if method == "initialize" and self.renewable and self.lifecycle.can(Step.RENEW):
+        if method == "initialize" and self.renewable and self.lifecycle.can("renew"):
             return None
         refusal = self.lifecycle.refuse(method)
         if refusal is not None:
@@ -177,7 +182,7 @@ class ServerEnd(End):
             speaks = ", ".join(self.offer.versions)
             raise McpError(INVALID_REQUEST, f"There is no `initialize` here; it speaks {speaks}")
         self.caller, result = legacy.accept(params, self.offer, self.principal)
-        self.lifecycle.take(Step.RENEW if self.lifecycle.can(Step.RENEW) else Step.INITIALIZE)
+        self.lifecycle.take("renew" if self.lifecycle.can("renew") else "initialize")
         return Opened(codec.encode_result(id, encode(result)), envelope)
 
     def _answer(self, envelope: Envelope, params: Any, caller: Caller) -> Reply:
@@ -202,7 +207,7 @@ class ServerEnd(End):
         if isinstance(event, Notice) and event.method == "notifications/initialized":
             if self.lifecycle.phase is not Phase.INITIALIZING:
                 return Ignored(f"`{event.method}` while {self.lifecycle.phase.value}")
-            self.lifecycle.take(Step.INITIALIZED)
+            self.lifecycle.take("initialized")
             return Ready()
         return event
 
@@ -272,21 +277,3 @@ class SoloEnd(ServerEnd):
     def _admit(self, call: Call) -> Call:
         self.in_flight[call.key] = call
         return call
-
-
-class _VersionMeta(Struct):
-    version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
-
-
-class _OnlyMeta(Struct):
-    meta: _VersionMeta | UnsetType = field(default=UNSET, name="_meta")
-
-
-def _refuse_foreign(route: Route, params: Any) -> None:
-    """Refuse a method that its version does not have, even if its params are not valid."""
-    try:
-        meta = decode(_OnlyMeta, params).meta
-    except codec.UNREADABLE:
-        return
-    if meta is not UNSET and isinstance(meta.version, str) and meta.version in VERSIONS:
-        route.check_version(VERSIONS[meta.version])

@@ -9,25 +9,29 @@ import os
 import time
 from binascii import b2a_base64
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
-class Source(Protocol):
-    """A clock and a source of random bytes."""
+if TYPE_CHECKING:
 
-    def now(self) -> float:
-        """Return the time of day, in seconds since 1970."""
-        ...
+    class Source(Protocol):
+        """A clock and a source of random bytes."""
 
-    def monotonic(self) -> float:
-        """Return a time in seconds that is never set back; only differences are meaningful."""
-        ...
+        def now(self) -> float:
+            """Return the time of day, in seconds since 1970."""
+            ...
 
-    def random_bytes(self, count: int) -> bytes:
-        """Return bytes that an attacker cannot predict."""
-        ...
+        def monotonic(self) -> float:
+            """Return a time in seconds that is never set back; only differences are meaningful."""
+            ...
+
+        def random_bytes(self, count: int) -> bytes:
+            """Return bytes that an attacker cannot predict."""
+            ...
+else:
+    Source = Any  # making a protocol takes time at each start
 
 
 class SystemSource:

@@ -7,7 +7,7 @@ not use this.
 """
 
 import asyncio
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -24,24 +24,28 @@ class Keepalive(Struct, frozen=True, kw_only=True):
     """Seconds to wait for the answer, after which the peer is considered dead."""
 
 
-class Watched(Protocol):
-    """A connection whose peer may fall silent."""
+if TYPE_CHECKING:
 
-    heard_at: float
-    """When something was last read, in the loop's time."""
+    class Watched(Protocol):
+        """A connection whose peer may fall silent."""
 
-    @property
-    def attentive(self) -> bool:
-        """Whether the connection is being read; otherwise silence says nothing about the peer."""
-        ...
+        heard_at: float
+        """When something was last read, in the loop's time."""
 
-    def ping(self, patience: float) -> bool:
-        """Send a ping; return False when none can be sent now."""
-        ...
+        @property
+        def attentive(self) -> bool:
+            """Whether the connection is being read; otherwise silence says nothing about the peer."""
+            ...
 
-    def silent(self, patience: float) -> None:
-        """Called when the peer is considered dead."""
-        ...
+        def ping(self, patience: float) -> bool:
+            """Send a ping; return False when none can be sent now."""
+            ...
+
+        def silent(self, patience: float) -> None:
+            """Called when the peer is considered dead."""
+            ...
+else:
+    Watched = Any  # making a protocol takes time at each start
 
 
 class Watch:

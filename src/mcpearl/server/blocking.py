@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import FrameType
 
 from mcpearl.runtime.watchdog import Watchdog
-from mcpearl.server.context import Context
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -53,6 +52,8 @@ class BlockingWatch:
 
 def _call_in(frame: FrameType) -> str:
     """Name the call whose handler is on the stack."""
+    from mcpearl.server.context import Context  # a start makes none
+
     each: FrameType | None = frame
     while each is not None:
         ctx = each.f_locals.get("ctx")

@@ -9,11 +9,24 @@ what the session has missed.
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeGuard
 
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED, Spread, Subscriptions
-from mcpearl.stores.bus import Bus, Stored, StoringBus
+from mcpearl.stores.memory_bus import MemoryBus
+
+if TYPE_CHECKING:
+    from mcpearl.stores.bus import Bus, Stored, StoringBus
 
 LISTS = "lists"  # the topic of changed lists
+
+
+def _stores(bus: "Bus") -> "TypeGuard[StoringBus]":
+    """Whether a bus keeps its messages; that of most servers does not."""
+    if isinstance(bus, MemoryBus):
+        return False
+    from mcpearl.stores.bus import StoringBus
+
+    return isinstance(bus, StoringBus)
 
 
 class Broadcast:
@@ -24,7 +37,7 @@ class Broadcast:
         bus: Returns the bus to the other processes.
     """
 
-    def __init__(self, subscriptions: Subscriptions, bus: Callable[[], Bus]) -> None:
+    def __init__(self, subscriptions: Subscriptions, bus: "Callable[[], Bus]") -> None:
         self._subscriptions = subscriptions
         self._bus = bus
 
@@ -32,7 +45,7 @@ class Broadcast:
         """Listen to what other processes publish; return a function that ends this."""
         bus, missed = self._bus(), self._subscriptions.all_changed
         with ExitStack() as stack:
-            if isinstance(bus, StoringBus):
+            if _stores(bus):
                 stack.callback(bus.follow(RESOURCE_UPDATED, self._updated_at, missed))
                 stack.callback(bus.follow(LISTS, self._changed_at, lambda: None))
             else:
@@ -53,7 +66,7 @@ class Broadcast:
 
     def _reach(self) -> Spread:
         """Return which subscribers are notified at once of what this process publishes."""
-        return "live" if isinstance(self._bus(), StoringBus) else "all"
+        return "live" if _stores(self._bus()) else "all"
 
     def _updated(self, uri: bytes) -> None:
         self._subscriptions.resource_updated(uri.decode(errors="replace"))
@@ -62,12 +75,12 @@ class Broadcast:
         if (name := kind.decode(errors="replace")) in LIST_CHANGED:
             self._subscriptions.list_changed(name)
 
-    def _updated_at(self, stored: Stored) -> None:
+    def _updated_at(self, stored: "Stored") -> None:
         uri = stored.message.decode(errors="replace")
         reach: Spread = "kept" if stored.own else "all"
         self._subscriptions.resource_updated(uri, reach, stored.position)
 
-    def _changed_at(self, stored: Stored) -> None:
+    def _changed_at(self, stored: "Stored") -> None:
         kind = stored.message.decode(errors="replace")
         if kind in LIST_CHANGED:
             reach: Spread = "kept" if stored.own else "all"

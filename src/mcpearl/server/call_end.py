@@ -1,17 +1,21 @@
 """What every connection of a server does for the calls it runs, whether there is a session or not."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.protocol.events import Call
+import msgspec
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.events import Call, Event, Many, Opened, Outlet, Reply
+from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.server.calls import Calls
 from mcpearl.server.core import ServerCore
-from mcpearl.types.base import Result
+from mcpearl.types.base import Result, encode
 
 if TYPE_CHECKING:
+    from mcpearl.server.calls import Calls
     from mcpearl.server.session import Session
 
 TURN = 0.001  # seconds a handler may keep sending; what it sends meanwhile leaves together
@@ -24,7 +28,11 @@ class CallEnd:
     end: ServerEnd
     session: "Session | None" = None
     _core: ServerCore
-    _calls: Calls
+
+    if TYPE_CHECKING:
+
+        @property
+        def _calls(self) -> Calls: ...
 
     async def _listen(self, call: Call) -> None:
         raise NotImplementedError
@@ -67,3 +75,26 @@ class CallEnd:
         """End the handler of a call whose round is over."""
         if call.work is not None:
             call.work.cancel()
+
+
+def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
+    """Handle a message whose answers have an outlet of their own; return the calls to run."""
+    match event:
+        case Call():
+            event.outlet = outlet
+            return [event]
+        case Reply(message, refused):
+            outlet.finish(message, refused)
+        case Opened(message):
+            outlet.finish(message)
+        case Many(events):
+            return [call for each in events for call in take(each, outlet, handle)]
+        case _:
+            handle(event)
+    return []
+
+
+def send_notification(call: Call, method: str, params: msgspec.Struct) -> None:
+    """Send a notification of a call to its outlet, in the form of the caller's version."""
+    body = encode(narrow(params, call.caller.version.name))
+    call.outlet.send(codec.encode_notification(method, body))

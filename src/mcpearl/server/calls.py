@@ -15,11 +15,6 @@ from mcpearl.protocol.events import (
     Call,
     Encoded,
     EncodedToolResult,
-    Event,
-    Many,
-    Opened,
-    Outlet,
-    Reply,
 )
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
@@ -397,23 +392,6 @@ def make_calls(
 
         kind = calls_under(core.observer)
     return kind(core, end, peer, ended, flush)
-
-
-def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
-    """Handle a message whose answers have an outlet of their own; return the calls to run."""
-    match event:
-        case Call():
-            event.outlet = outlet
-            return [event]
-        case Reply(message, refused):
-            outlet.finish(message, refused)
-        case Opened(message):
-            outlet.finish(message)
-        case Many(events):
-            return [call for each in events for call in take(each, outlet, handle)]
-        case _:
-            handle(event)
-    return []
 
 
 def _error(answer: Any) -> McpError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,27 +32,25 @@ from mcpearl.protocol.events import (
     Reply,
 )
 from mcpearl.protocol.framing import Frame
-from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.protocol.snapshot import EndSnapshot
-from mcpearl.runtime.budget import Account, NoRoom
+from mcpearl.runtime.budget import Account
 from mcpearl.runtime.liveness import Watch
-from mcpearl.server.call_end import TURN, CallEnd
-from mcpearl.server.calls import make_calls, take
+from mcpearl.runtime.loading import Loading
+from mcpearl.server.call_end import TURN, CallEnd, send_notification, take
 from mcpearl.server.core import ServerCore
-from mcpearl.server.intake import Intake
-from mcpearl.server.large_calls import LARGE
-from mcpearl.server.peer import send_notification
-from mcpearl.server.questions import Questions
-from mcpearl.server.session_subscriptions import SessionSubscriptions
+from mcpearl.server.intake import LARGE, Intake
 from mcpearl.server.whole_outlet import WholeOutlet
 from mcpearl.types.base import RequestId, Result
-from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
+    from mcpearl.protocol.snapshot import EndSnapshot
+    from mcpearl.server.calls import Calls
     from mcpearl.server.listen_streams import ListenStreams
+    from mcpearl.server.questions import Questions
     from mcpearl.server.session import Session
+    from mcpearl.server.session_subscriptions import SessionSubscriptions
     from mcpearl.stores.sessions import Missed
     from mcpearl.transports.transport import Transport
 
@@ -95,14 +93,14 @@ class ServerConnection(CallEnd):
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
-        self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
-        self._questions = Questions(loop, end, transport, core.ask_timeout, core.observer)
+        # Each is made when it is first used.
+        self._running: Calls | None = None
+        self._asked: Questions | None = None
+        self._followed: SessionSubscriptions | None = None
         self._account = account = account or core.budget.account()
-        self._subscriptions = SessionSubscriptions(core, self.outlet, account, transport)
         end.open_batch = account.open_batch
-        self._listening: ListenStreams | None = (
-            None  # made for the first stream: few clients listen
-        )
+        # Made for the first stream: few clients listen.
+        self._listening: ListenStreams | None = None
         limit = core.limits.max_in_flight
         self._intake = Intake(loop, transport, end, limit, self._idle, self.received, account)
         self._last_turn = 0.0  # when a handler that sends a lot last let others run
@@ -110,6 +108,40 @@ class ServerConnection(CallEnd):
         self._ending: asyncio.Task[None] | None = None
         self._watch: Watch | None = None  # of a legacy session, unless the wire notices itself
         core.roster.enter(self)
+        if core.observer is not None or core.recorder is not None:
+            _ = self._calls  # they are told of all that is read
+
+    @property
+    def _calls(self) -> Calls:
+        if self._running is None:
+            with Loading():  # not needed to answer `initialize`
+                from mcpearl.server.calls import make_calls
+
+            end, flush = self.end, self.transport.flush
+            self._running = make_calls(self._core, end, self, self._call_ended, flush)
+            if self._drained is not None:  # the connection is about to end, and takes no calls
+                self._running.close()
+        return self._running
+
+    @property
+    def _subscriptions(self) -> SessionSubscriptions:
+        if self._followed is None:
+            with Loading():  # not needed before a client is ready
+                from mcpearl.server.session_subscriptions import SessionSubscriptions
+
+            core, account = self._core, self._account
+            self._followed = SessionSubscriptions(core, self.outlet, account, self.transport)
+        return self._followed
+
+    @property
+    def _questions(self) -> Questions:
+        if self._asked is None:
+            from mcpearl.server.questions import Questions  # most clients are never asked
+
+            core = self._core
+            timeout, observer = core.ask_timeout, core.observer
+            self._asked = Questions(self.loop, self.end, self.transport, timeout, observer)
+        return self._asked
 
     # Receiving
 
@@ -121,21 +153,23 @@ class ServerConnection(CallEnd):
             intake.hold(frames)
             return
         receive, refuse, in_flight = self.end.receive, self.end.refuse_frame, self.end.in_flight
-        calls = self._calls
-        start = calls.begin_read() if calls.minded else calls.start
-        calls.corked = True  # answers made meanwhile leave together
+        calls = self._running
+        start: Callable[[Call], None] = self._start_first
+        if calls is not None:
+            start = calls.begin_read() if calls.minded else calls.start
+            calls.corked = True  # answers made meanwhile leave together
         try:
             for taken, frame in enumerate(frames, 1):
                 if not isinstance(frame, bytes):
                     event = refuse(frame.reason)
                 elif len(frame) > LARGE:
-                    event = self._receive_large(frame)
+                    event = intake.receive_large(frame)
                 else:
                     event = receive(frame)
                 if isinstance(event, Call) and event.method != LISTEN:
                     event.outlet = self.outlet
                     start(event)
-                elif calls.minded:
+                elif calls is not None and calls.minded:
                     calls.end_read()
                     self._handle(event)
                     start = calls.begin_read()
@@ -145,22 +179,17 @@ class ServerConnection(CallEnd):
                     self._hold(frames[taken:])
                     break
         finally:
-            calls.corked = False
-            if calls.minded:
-                calls.end_read()
+            if (calls := self._running) is not None:
+                calls.corked = False
+                if calls.minded:
+                    calls.end_read()
             self.transport.flush()
 
-    def _receive_large(self, message: bytes) -> Event:
-        """Take a message that the budget counts while it is worked on."""
-        large = self._intake.large
-        try:
-            weight = large.admit(message)
-        except NoRoom as error:
-            return self.end.refuse(message, McpError(INTERNAL_ERROR, str(error)))
-        event = self.end.receive(message)
-        large.keep(event, weight)
-        self._intake.watch()
-        return event
+    def _start_first(self, call: Call) -> None:
+        """Start a call that was read while nothing had been called yet."""
+        calls = self._calls
+        calls.corked = True
+        calls.start(call)
 
     def _hold(self, rest: list[Frame]) -> None:
         if self.closed:  # while the messages were taken: the answers were too many
@@ -190,6 +219,8 @@ class ServerConnection(CallEnd):
 
     def speak(self, version: str) -> None:
         """Treat the client as initialized in this version, where no session is kept."""
+        from mcpearl.protocol.snapshot import EndSnapshot  # of HTTP only
+
         self.end.restore(EndSnapshot(version, capabilities=STATELESS))
 
     @property
@@ -221,7 +252,7 @@ class ServerConnection(CallEnd):
         """Take over what another process changed in the session: log level and subscriptions."""
         assert self.end.caller is not None
         if state.ready and not self.is_ready:
-            self.end.lifecycle.take(Step.INITIALIZED)
+            self.end.lifecycle.take("initialized")
             self._ready()
         self.end.caller.log_level = state.log_level
         self._subscriptions.adopt(uris)
@@ -235,7 +266,7 @@ class ServerConnection(CallEnd):
             case Call():
                 event.outlet = self.outlet
                 if event.method == LISTEN:
-                    self._start_listening(event)
+                    self._calls.start(event, self._listen)
                 else:
                     self._calls.start(event)
             case Reply(message) | Opened(message):
@@ -291,9 +322,6 @@ class ServerConnection(CallEnd):
 
     # Running calls
 
-    def _start_listening(self, call: Call) -> None:
-        self._calls.start(call, self._listen)
-
     async def _listen(self, call: Call) -> None:
         if self._calls.begin(call):
             if self._listening is None:
@@ -338,7 +366,8 @@ class ServerConnection(CallEnd):
         """Take on more calls if there is room again, or note that the last call is done."""
         self._intake.make_room()
         if self._drained is None:
-            self._calls.watched = self._intake.full is not None
+            if self._running is not None:
+                self._running.watched = self._intake.full is not None
         elif not self._intake.busy():
             self._drained.set()
 
@@ -393,9 +422,8 @@ class ServerConnection(CallEnd):
     def writable(self, flowing: bool) -> None:
         """Note whether the client reads what it is sent."""
         self._intake.writable(flowing)
-        self.heard_at = (
-            self.loop.time()
-        )  # time in which nothing was read is not the client's silence
+        # Time in which nothing was read is not the client's silence.
+        self.heard_at = self.loop.time()
 
     @property
     def attentive(self) -> bool:
@@ -429,15 +457,18 @@ class ServerConnection(CallEnd):
         self.closed = True
         if self._until_closed is not None:
             self._until_closed.set()
-        if self.end.lifecycle.can(Step.CLOSED):
-            self.end.lifecycle.take(Step.CLOSED)
+        if self.end.lifecycle.can("closed"):
+            self.end.lifecycle.take("closed")
         if self._watch is not None:
             self._watch.stop()
-        self._questions.close()
+        if self._asked is not None:
+            self._asked.close()
         if self._listening is not None:
             self._listening.clear()
-        self._subscriptions.leave()
-        self._calls.stop_all()
+        if self._followed is not None:
+            self._followed.leave()
+        if self._running is not None:
+            self._running.stop_all()
         self._intake.close()
         self._call_ended()
         self._end_session()
@@ -454,9 +485,10 @@ class ServerConnection(CallEnd):
         if self.closed:
             return
         self._drained = self._drained or asyncio.Event()
-        self._calls.close()
-        if self.end.caller is not None and self.end.lifecycle.can(Step.CLOSE):
-            self.end.lifecycle.take(Step.CLOSE)
+        if self._running is not None:
+            self._running.close()
+        if self.end.caller is not None and self.end.lifecycle.can("close"):
+            self.end.lifecycle.take("close")
         if self._listening is not None:
             self._listening.end_all()
         if self._intake.busy():

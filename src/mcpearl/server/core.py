@@ -22,8 +22,7 @@ from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_ch
 from mcpearl.server.roster import Roster
 from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.types.base import Implementation, decode
-from mcpearl.types.jsonrpc import ErrorObject
+from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
     from mcpearl.protocol.errors import Overloaded
@@ -43,10 +42,6 @@ logger = logging.getLogger("mcpearl.server")
 sessions = logging.getLogger("mcpearl.sessions")
 
 
-class _Failed(msgspec.Struct):
-    error: ErrorObject
-
-
 def _guarded(observer: "Observer | Iterable[Observer]") -> "Guarded | None":
     from mcpearl.runtime.observers import guarded  # most servers have no observer
 
@@ -58,22 +53,6 @@ def _asked(request: Any) -> tuple[int | str | None, Any]:
     if request is None:
         return None, None
     return request.id, None if request.params is msgspec.UNSET else request.params
-
-
-class _RefusedMessage:
-    """An encoded error, which is decoded only when it is read."""
-
-    def __init__(self, message: bytes) -> None:
-        self._message = message
-
-    @property
-    def code(self) -> int:
-        """The code of the error."""
-        return decode(_Failed, self._message).error.code
-
-    def __str__(self) -> str:
-        error = decode(_Failed, self._message).error
-        return f"{ascii(error.message[:512])[1:-1]} [{error.code}]"
 
 
 class ServerCore:
@@ -300,7 +279,9 @@ class ServerCore:
         if isinstance(event, Opened):
             method, kind = "initialize", "session"
         elif event.refused:
-            method, kind, refusal = event.method, "refused", _RefusedMessage(message)
+            from mcpearl.server.refused_message import RefusedMessage
+
+            method, kind, refusal = event.method, "refused", RefusedMessage(message)
             self._refusals.note("refused a request over %s: %s", medium, refusal)
         elif not event.method:
             return  # the answers of a batch

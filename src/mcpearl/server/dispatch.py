@@ -13,14 +13,16 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
 from mcpearl.protocol.modern import ROUND_METHODS
 from mcpearl.protocol.routes import Route
-from mcpearl.server.context import Context, peer_of, take_up_round
 from mcpearl.server.handler import Handler
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
+    from mcpearl.server.context import Context
     from mcpearl.transports.mirrored_headers import Path
+else:
+    Context = Any  # a call has one; a start makes none
 
 Answering = Awaitable[Result | Encoded]
 Dispatch = Callable[[Call, Context], Answering]
@@ -170,10 +172,14 @@ class HandlerDispatcher:
                 METHOD_NOT_FOUND, f"Method not found: {call.method}", {"method": call.method}
             )
         if call.method in ROUND_METHODS and call.params.request_state is not None:
+            from mcpearl.server.context import take_up_round
+
             take_up_round(ctx)
         return answer(call.params, ctx)
 
     async def _subscribe(self, params: Any, ctx: Context) -> Result:
+        from mcpearl.server.context import peer_of
+
         peer = peer_of(ctx)
         peer.reserve(params.uri)
         await self.handler.subscribe(params.uri, ctx)
@@ -182,6 +188,8 @@ class HandlerDispatcher:
         return Result()
 
     async def _unsubscribe(self, params: Any, ctx: Context) -> Result:
+        from mcpearl.server.context import peer_of
+
         await self.handler.unsubscribe(params.uri, ctx)
         if not ctx.cancelled:
             peer_of(ctx).unsubscribe(params.uri)

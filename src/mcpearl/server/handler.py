@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from mcpearl import types
 from mcpearl.protocol.errors import McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
-from mcpearl.server.context import Context
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -22,10 +21,11 @@ from mcpearl.types.capabilities import (
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
+    from mcpearl.server.context import Context
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.transports.mirrored_headers import Path
 else:
-    Path = Tasks = Any  # loaded by servers that use them
+    Context = Path = Tasks = Any  # loaded by calls, and by servers that use them
 
 
 class Handler:

@@ -9,14 +9,19 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Event
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.server_end import ServerEnd
-from mcpearl.runtime.budget import Account
-from mcpearl.server.large_calls import LargeCalls
+from mcpearl.runtime.budget import Account, NoRoom
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
+    from mcpearl.server.large_calls import LargeCalls
     from mcpearl.transports.transport import Transport
 
+LARGE = 4096
+"""Bytes from which a message is weighed; smaller ones are covered by what each call is charged."""
 FREE = 4
 """Calls of a connection that are not charged."""
 CALL = 8 * 1024
@@ -46,6 +51,7 @@ class Intake:
         "_flowing",
         "_held",
         "_idle",
+        "_large",
         "_limit",
         "_loop",
         "_paid",
@@ -54,7 +60,6 @@ class Intake:
         "_watch",
         "ceiling",
         "full",
-        "large",
         "reading",
     )
 
@@ -74,7 +79,7 @@ class Intake:
         self._limit = limit
         self._idle = idle
         self._receive = receive
-        self.large = LargeCalls(account, end)
+        self._large: LargeCalls | None = None  # once a large message has come
         self._account = account
         self._charged = account.open("calls")
         self._paid = FREE  # calls that may be in flight before more are charged
@@ -112,7 +117,7 @@ class Intake:
         if not self._charged.resize(paid * CALL):
             return False
         self._pay(paid)
-        self.watch()
+        self._keep_watch()
         return True
 
     def _pay(self, paid: int) -> None:
@@ -120,20 +125,40 @@ class Intake:
         self._end.refuse_more(None)
         self._set_ceiling()
 
-    def watch(self) -> None:
+    def _keep_watch(self) -> None:
         """Check after a while whether the client holds less."""
         if self._watch is None:
             self._watch = self._loop.call_later(_LOOK_AGAIN, self._look)
 
     def _look(self) -> None:
         self._watch = None
-        self.large.look()
+        if self._large is not None:
+            self._large.look()
         needed = max(2 * len(self._end.in_flight), FREE)
         if needed <= self._paid // 2:
             self._charged.resize(needed * CALL if needed > FREE else 0)
             self._pay(needed)
-        if self.large or self._paid > FREE:
-            self.watch()
+        if self._large or self._paid > FREE:
+            self._keep_watch()
+
+    def receive_large(self, message: bytes) -> Event:
+        """Hand a large message to the end; the budget counts it while it is worked on."""
+        large = self._weighed()
+        try:
+            weight = large.admit(message)
+        except NoRoom as error:
+            return self._end.refuse(message, McpError(INTERNAL_ERROR, str(error)))
+        event = self._end.receive(message)
+        large.keep(event, weight)
+        self._keep_watch()
+        return event
+
+    def _weighed(self) -> "LargeCalls":
+        if self._large is None:
+            from mcpearl.server.large_calls import LargeCalls
+
+            self._large = LargeCalls(self._account, self._end)
+        return self._large
 
     # Holding
 
@@ -218,7 +243,8 @@ class Intake:
         self._closed = True
         self._set_ceiling()
         self._held.clear()
-        self.large.close()
+        if self._large is not None:
+            self._large.close()
         self._charged.release()
         if self._watch is not None:
             self._watch.cancel()

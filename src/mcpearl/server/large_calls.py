@@ -9,9 +9,6 @@ from mcpearl.protocol.events import Call, Event, Many
 from mcpearl.protocol.weight import weight_of
 from mcpearl.runtime.budget import Account, NoRoom
 
-LARGE = 4096
-"""Bytes from which a message is weighed; smaller ones are covered by what each call is charged."""
-
 
 class LargeCalls:
     """The large calls of one end.

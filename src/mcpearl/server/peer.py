@@ -13,10 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from mcpearl import types
-from mcpearl.protocol import codec
 from mcpearl.protocol.events import Call, Caller
-from mcpearl.protocol.fields import narrow
-from mcpearl.types.base import Result, encode
+from mcpearl.types.base import Result
 
 LEVELS: dict[str, int] = {
     level: rank
@@ -78,9 +76,3 @@ def wants_log(caller: Caller, level: types.LoggingLevel) -> bool:
     if wanted is None:
         return not caller.version.modern
     return LEVELS[level] >= LEVELS[wanted]
-
-
-def send_notification(call: Call, method: str, params: msgspec.Struct) -> None:
-    """Send a notification of a call to its outlet, in the form of the caller's version."""
-    body = encode(narrow(params, call.caller.version.name))
-    call.outlet.send(codec.encode_notification(method, body))

@@ -17,12 +17,16 @@ logger = logging.getLogger("mcpearl.server")
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 
 
-class HasSessions(Protocol):
-    """An endpoint that has sessions under their ids."""
+if TYPE_CHECKING:
 
-    def receiver_of(self, id: str) -> Any:
-        """Return the server's side of a session; None for one that is not here."""
-        ...
+    class HasSessions(Protocol):
+        """An endpoint that has sessions under their ids."""
+
+        def receiver_of(self, id: str) -> Any:
+            """Return the server's side of a session; None for one that is not here."""
+            ...
+else:
+    HasSessions = Any  # making a protocol takes time at each start
 
 
 class Sessions:

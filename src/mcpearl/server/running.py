@@ -33,18 +33,25 @@ _SETTLING = 1.0  # seconds until what no start needs is loaded
 _RARE = Backoff(delays=doubling(1.0, 60.0))  # of a part that the server can do without
 
 AFTER_START = (
+    "protocol.foreign",
+    "protocol.snapshot",
     "runtime.names",
     "runtime.timers",
     "schema.output",
     "schema.signature",
     "schema.whole_numbers",
     "schema.wording",
+    "server.calls",
     "server.failures",
+    "server.large_calls",
     "server.listen_streams",
+    "server.questions",
+    "server.refused_message",
     "server.registry.forms",
     "server.registry.results",
     "server.registry.tools",
     "server.session",
+    "server.session_subscriptions",
     "transports.null",
 )
 """Modules that calls and sessions need but a start does not."""

@@ -13,11 +13,10 @@ from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call, Event, Ignored, Notice, Outlet, Reply
 from mcpearl.protocol.server_end import SoloEnd
 from mcpearl.runtime import clock
-from mcpearl.server.call_end import TURN, CallEnd
-from mcpearl.server.calls import make_calls, take
+from mcpearl.server.call_end import TURN, CallEnd, send_notification, take
+from mcpearl.server.calls import Calls, make_calls
 from mcpearl.server.core import ServerCore
 from mcpearl.server.listen_streams import ListenStreams
-from mcpearl.server.peer import send_notification
 from mcpearl.types.base import Result
 
 logger = logging.getLogger("mcpearl.server")
@@ -31,6 +30,7 @@ class SoloConnection(CallEnd):
     """
 
     end: SoloEnd
+    _calls: Calls
     transport: ClassVar[None] = None  # every request has its own
 
     def __init__(self, core: ServerCore) -> None:

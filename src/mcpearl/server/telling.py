@@ -9,12 +9,12 @@ from mcpearl.server.broadcast import Broadcast
 from mcpearl.server.core import ServerCore
 from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registering import Registering
-from mcpearl.stores.bus import Bus
 
 if TYPE_CHECKING:
     from mcpearl.server.composition.composition import Composition
+    from mcpearl.stores.bus import Bus
 else:
-    Composition = Any
+    Bus = Composition = Any
 
 
 class Telling(Registering):

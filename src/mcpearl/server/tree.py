@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from mcpearl.runtime.child import Child, Restart
 from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.runtime.tree import Changes, Followers, Node, NodeChange
-from mcpearl.stores.bus import Bus
 
 if TYPE_CHECKING:
+    from mcpearl.stores.bus import Bus
     from mcpearl.stores.shared import SharedStore
 
 _MARGIN = 5.0  # seconds that a supervisor adds to the time its parts have to stop
@@ -26,16 +26,20 @@ DISPENSABLE = frozenset((WATCHDOG, EXPORTER))
 """Parts without which a server serves calls as well as with them."""
 
 
-class ShownParts(Protocol):
-    """Parts of a tree that recover by themselves, without a supervisor."""
+if TYPE_CHECKING:
 
-    def nodes(self) -> Iterable[Node]:
-        """Return them as they are now."""
-        ...
+    class ShownParts(Protocol):
+        """Parts of a tree that recover by themselves, without a supervisor."""
 
-    def kill(self, *path: str) -> bool:
-        """End one as if it had failed; return False when there is none at this path, or it is down."""
-        ...
+        def nodes(self) -> Iterable[Node]:
+            """Return them as they are now."""
+            ...
+
+        def kill(self, *path: str) -> bool:
+            """End one as if it had failed; return False when none is up at this path."""
+            ...
+else:
+    ShownParts = Any  # making a protocol takes time at each start
 
 
 class ServerTree:
@@ -107,7 +111,7 @@ class ServerTree:
             raise ValueError(f"there is a function in the background named {name!r} already")
         self._background.append(Child(name, run, restart=restart, shutdown=shutdown))
 
-    async def start(self, bus: Bus, missed: Callable[[], None]) -> None:
+    async def start(self, bus: "Bus", missed: Callable[[], None]) -> None:
         """Start what handlers rely on; `missed` is called when the bus may have lost messages."""
         await self.root.start()
         try:
@@ -153,7 +157,7 @@ class ServerTree:
 class BusPart:
     """The bus as a part of the tree."""
 
-    def __init__(self, bus: Bus, missed: Callable[[], None]) -> None:
+    def __init__(self, bus: "Bus", missed: Callable[[], None]) -> None:
         self._bus = bus
         self._missed = missed
         self._was_up = False

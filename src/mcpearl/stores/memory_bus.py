@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from mcpearl.stores.bus import Hear, Topics, Unsubscribe, check_message
+from mcpearl.stores.topics import Hear, Topics, Unsubscribe, check_message
 
 
 class MemoryBus:

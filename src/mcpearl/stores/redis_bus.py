@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from mcpearl.runtime import clock
-from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
+from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_recent import LOST, Recent, position_of
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import BEGINNING, KEPT, Tail
+from mcpearl.stores.topics import Hear, Topics, Unsubscribe, check_message
 
 logger = logging.getLogger("mcpearl.stores")
 

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from mcpearl.protocol.seal import KeyRing, Unsealable
 from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime import clock
-from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_bus import RedisBus
 from mcpearl.stores.redis_count import SessionCount
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.sessions import Changed, Identity, Missed, SessionRecord
+from mcpearl.stores.topics import MAX_MESSAGE, Unsubscribe
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities
 

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from mcpearl.stores.bus import Hear, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_bus import RedisBus
@@ -17,6 +16,7 @@ from mcpearl.stores.redis_rates import RedisRateStore
 from mcpearl.stores.redis_sessions import RedisSessionStore
 from mcpearl.stores.redis_state import RedisStateStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
+from mcpearl.stores.topics import Hear, Unsubscribe
 
 
 class RedisRelay:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from mcpearl.runtime.names import Directory
-    from mcpearl.stores.bus import Bus, Hear, Unsubscribe
+    from mcpearl.stores.bus import Bus
     from mcpearl.stores.events import EventStore
     from mcpearl.stores.proofs import ProofStore
     from mcpearl.stores.rates import RateStore
     from mcpearl.stores.sessions import SessionStore
     from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
+    from mcpearl.stores.topics import Hear, Unsubscribe
 
 REQUEST_BITS = 24
 """How many low bits of the id of a request to a client count requests. The bits above are the number of

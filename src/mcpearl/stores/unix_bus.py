@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from mcpearl.stores.bus import MAX_MESSAGE, Hear, Topics, Unsubscribe, check_message
+from mcpearl.stores.topics import MAX_MESSAGE, Hear, Topics, Unsubscribe, check_message
 
 logger = logging.getLogger("mcpearl.stores")
 

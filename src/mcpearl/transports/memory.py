@@ -3,7 +3,7 @@
 The same bytes travel as on any other wire, so the layers above cannot tell the difference.
 """
 
-from mcpearl.net.watermark import HIGH_WATER
+from mcpearl.net.unread import HIGH_WATER
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.transport import Outgoing, Receiver, Transport
 

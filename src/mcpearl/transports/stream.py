@@ -9,8 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.net.unread import DOES_NOT_READ, Unread
-from mcpearl.net.watermark import high_water
+from mcpearl.net.unread import DOES_NOT_READ, Unread, high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits

@@ -19,18 +19,14 @@ if TYPE_CHECKING:
         SUBSCRIPTION_ID_KEY,
         WRAPPED_RESULT_KEY,
         Annotations,
-        CacheableResult,
         CacheScope,
         Cursor,
         EmptyResult,
         Icon,
         Implementation,
         InputResponseRequestParams,
-        Listing,
         NotificationParams,
         Open,
-        PaginatedRequestParams,
-        PaginatedResult,
         ProgressToken,
         RequestId,
         RequestParams,
@@ -111,6 +107,10 @@ if TYPE_CHECKING:
         JSONRPCRequest,
         JSONRPCResultResponse,
     )
+    from mcpearl.types.error_data import (
+        MissingRequiredClientCapabilityData,
+        UnsupportedProtocolVersionData,
+    )
     from mcpearl.types.initialize import (
         InitializeRequestParams,
         InitializeResult,
@@ -136,8 +136,6 @@ if TYPE_CHECKING:
         UNSUPPORTED_PROTOCOL_VERSION,
         URL_ELICITATION_REQUIRED,
         ErrorObject,
-        MissingRequiredClientCapabilityData,
-        UnsupportedProtocolVersionData,
     )
     from mcpearl.types.logging import (
         LoggingLevel,
@@ -149,6 +147,12 @@ if TYPE_CHECKING:
         REQUESTS,
         Method,
         Sender,
+    )
+    from mcpearl.types.pages import (
+        CacheableResult,
+        Listing,
+        PaginatedRequestParams,
+        PaginatedResult,
     )
     from mcpearl.types.progress import (
         CancelledNotificationParams,
@@ -230,20 +234,16 @@ _MODULES = {
         "CLIENT_CAPABILITIES_KEY",
         "CLIENT_INFO_KEY",
         "CacheScope",
-        "CacheableResult",
         "Cursor",
         "EmptyResult",
         "Icon",
         "Implementation",
-        "Listing",
         "InputResponseRequestParams",
         "LOG_LEVEL_KEY",
         "NotificationParams",
         "Open",
         "PROGRESS_TOKEN_KEY",
         "PROTOCOL_VERSION_KEY",
-        "PaginatedRequestParams",
-        "PaginatedResult",
         "ProgressToken",
         "RELATED_TASK_KEY",
         "RequestId",
@@ -262,6 +262,12 @@ _MODULES = {
         "read_float",
         "to_builtins",
     ),
+    "pages": (
+        "CacheableResult",
+        "Listing",
+        "PaginatedRequestParams",
+        "PaginatedResult",
+    ),
     "envelopes": (
         "JSONRPCErrorResponse",
         "JSONRPCNotification",
@@ -277,7 +283,6 @@ _MODULES = {
         "JSONRPC_VERSION",
         "METHOD_NOT_FOUND",
         "MISSING_REQUIRED_CLIENT_CAPABILITY",
-        "MissingRequiredClientCapabilityData",
         "ERROR_CODES",
         "OVERLOADED",
         "PARSE_ERROR",
@@ -285,6 +290,9 @@ _MODULES = {
         "RESOURCE_NOT_FOUND",
         "UNSUPPORTED_PROTOCOL_VERSION",
         "URL_ELICITATION_REQUIRED",
+    ),
+    "error_data": (
+        "MissingRequiredClientCapabilityData",
         "UnsupportedProtocolVersionData",
     ),
     "content": (

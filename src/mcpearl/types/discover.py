@@ -1,7 +1,7 @@
 """Discover: what a server is and supports, requested without a session (from 2026-07-28)."""
 
-from mcpearl.types.base import CacheableResult
 from mcpearl.types.capabilities import ServerCapabilities
+from mcpearl.types.pages import CacheableResult
 
 
 class DiscoverResult(CacheableResult, kw_only=True):

@@ -1,11 +1,10 @@
-"""JSON-RPC 2.0: the error object, and MCP's error codes with their data."""
+"""JSON-RPC 2.0: the error object, and MCP's error codes."""
 
 from typing import Any, Final
 
 import msgspec
 
 from mcpearl.types.base import Wire
-from mcpearl.types.capabilities import ClientCapabilities
 
 JSONRPC_VERSION: Final = "2.0"
 
@@ -46,16 +45,3 @@ class ErrorObject(Wire, kw_only=True):
     code: int
     message: str
     data: Any = msgspec.UNSET
-
-
-class UnsupportedProtocolVersionData(Wire, kw_only=True):
-    """Data of UNSUPPORTED_PROTOCOL_VERSION: the requested version and the supported ones."""
-
-    supported: list[str]
-    requested: str
-
-
-class MissingRequiredClientCapabilityData(Wire, kw_only=True):
-    """Data of MISSING_REQUIRED_CLIENT_CAPABILITY: the capabilities the client has to declare."""
-
-    required_capabilities: ClientCapabilities

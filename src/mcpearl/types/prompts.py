@@ -4,16 +4,9 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.types.base import (
-    Icon,
-    InputResponseRequestParams,
-    Listing,
-    PaginatedResult,
-    Result,
-    Role,
-    Wire,
-)
+from mcpearl.types.base import Icon, InputResponseRequestParams, Result, Role, Wire
 from mcpearl.types.content import ContentBlock
+from mcpearl.types.pages import Listing, PaginatedResult
 
 
 class PromptArgument(Wire, kw_only=True):

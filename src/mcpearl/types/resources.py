@@ -6,15 +6,13 @@ import msgspec
 
 from mcpearl.types.base import (
     Annotations,
-    CacheableResult,
     Icon,
     InputResponseRequestParams,
-    Listing,
     NotificationParams,
-    PaginatedResult,
     RequestParams,
     Wire,
 )
+from mcpearl.types.pages import CacheableResult, Listing, PaginatedResult
 
 
 class Resource(Wire, kw_only=True):

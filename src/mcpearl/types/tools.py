@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcpearl.types.base import Icon, Listing, PaginatedResult, Wire
+from mcpearl.types.base import Icon, Wire
+from mcpearl.types.pages import Listing, PaginatedResult
 
 
 class ToolAnnotations(Wire, kw_only=True):

@@ -16,8 +16,9 @@ from mcpearl.server.composition.mount import Mount
 from mcpearl.server.composition.rewrite import Kind
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Dispatcher
-from mcpearl.types.base import PaginatedResult, decode
+from mcpearl.types.base import decode
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcpearl.types.pages import PaginatedResult
 from mcpearl.types.prompts import ListPromptsResult
 from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from mcpearl.types.tools import ListToolsResult

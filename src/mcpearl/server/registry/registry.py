@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from mcpearl import types
 from mcpearl.protocol.errors import InsufficientScope, McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Encoded, Notice
-from mcpearl.server.context import Context, client_name
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.late_tools import LateTool
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.pagination import Registered
-from mcpearl.types.base import PaginatedResult, Result
+from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
     ResourcesCapability,
@@ -24,17 +23,19 @@ from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.server.context import Context
     from mcpearl.server.registry.prompts import Completer, PromptEntry
     from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
     from mcpearl.server.registry.tools import ToolEntry
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.types.pages import PaginatedResult
 
+    PageT = TypeVar("PageT", bound=PaginatedResult)
     EntryT = TypeVar("EntryT", ToolEntry | LateTool, ResourceEntry, TemplateEntry, PromptEntry)
 
 logger = logging.getLogger("mcpearl.server")
 OnDuplicate = Literal["warn", "error", "replace", "ignore"]
-PageT = TypeVar("PageT", bound=PaginatedResult)
 
 
 class Registry(Handler):
@@ -370,6 +371,8 @@ class Registry(Handler):
 def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None:
     """Raise `InsufficientScope` if the caller lacks scopes. Over HTTP the gate has checked it."""
     if scopes and not ctx.may_use(scopes):
+        from mcpearl.server.context import client_name
+
         raise InsufficientScope(what, client_name(ctx, name), scopes)
 
 

@@ -9,62 +9,61 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from msgspec import Struct
 
 from mcpearl.runtime.loading import Loading
-from mcpearl.runtime.tree import Node
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.tree import Node
     from mcpearl.server.server import Server
+
+    class Listener(Protocol):
+        """One wire being served. It is started once, and drained if it was started."""
+
+        @property
+        def address(self) -> str | None:
+            """The address a client connects to, once it is started; None if there is none."""
+            ...
+
+        def describe(self) -> str | None:
+            """Return one line that says where the server is; None if another process logs it."""
+            ...
+
+        def nodes(self) -> tuple[Node, ...]:
+            """Return the parts of the wire, for the tree of the server."""
+            ...
+
+        async def start(self) -> None:
+            """Begin to accept clients; raises if that is not possible."""
+            ...
+
+        async def ended(self) -> None:
+            """Wait until the wire ends by itself; most never do."""
+            ...
+
+        def stop_accepting(self) -> None:
+            """Stop accepting clients."""
+            ...
+
+        async def drain(self, grace: float) -> None:
+            """Let calls finish within `grace` seconds, cancel the rest, and release everything."""
+            ...
+
+    class ServableWire(Protocol):
+        """What `Server.run` and `Server.serve` take beside names of wires."""
+
+        @property
+        def drain_delay(self) -> float:
+            """Seconds between a signal to stop and the end of the wire."""
+            return 0.0
+
+        def listener(self, server: "Server") -> Listener:
+            """Make what serves this wire.
+
+            Args:
+                server: The server to be served.
+            """
+            ...
 else:
-    Server = Any  # loaded where it is made, not where it is named
-
-
-class Listener(Protocol):
-    """One wire being served. It is started once, and drained if it was started."""
-
-    @property
-    def address(self) -> str | None:
-        """The address a client connects to, once it is started; None if there is none."""
-        ...
-
-    def describe(self) -> str | None:
-        """Return one line that says where the server is; None if another process logs it."""
-        ...
-
-    def nodes(self) -> tuple[Node, ...]:
-        """Return the parts of the wire, for the tree of the server."""
-        ...
-
-    async def start(self) -> None:
-        """Begin to accept clients; raises if that is not possible."""
-        ...
-
-    async def ended(self) -> None:
-        """Wait until the wire ends by itself; most never do."""
-        ...
-
-    def stop_accepting(self) -> None:
-        """Stop accepting clients."""
-        ...
-
-    async def drain(self, grace: float) -> None:
-        """Let calls finish within `grace` seconds, cancel the rest, and release everything."""
-        ...
-
-
-class ServableWire(Protocol):
-    """What `Server.run` and `Server.serve` take beside names of wires."""
-
-    @property
-    def drain_delay(self) -> float:
-        """Seconds between a signal to stop and the end of the wire."""
-        return 0.0
-
-    def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire.
-
-        Args:
-            server: The server to be served.
-        """
-        ...
+    # Loaded where they are made, not where they are named; making a protocol takes time.
+    Listener = Node = ServableWire = Server = Any
 
 
 class Stdio(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from mcpearl.server.tasks.options import TaskBounds, Tasks
 from mcpearl.server.tasks.promotion import Candidate
 from mcpearl.stores.memory_tasks import MemoryTaskStore
 from mcpearl.stores.tasks import TaskRecord
-from mcpearl.types.base import PaginatedRequestParams, Result, to_builtins
+from mcpearl.types.base import Result, to_builtins
 from mcpearl.types.capabilities import (
     TASKS_EXTENSION,
     ServerCapabilities,
@@ -35,6 +35,7 @@ from mcpearl.types.capabilities import (
 )
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject
 from mcpearl.types.methods import REQUESTS
+from mcpearl.types.pages import PaginatedRequestParams
 from mcpearl.types.tasks import (
     ListTasksResult,
     TaskRequestParams,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from mcpearl.net.sse import format_event, format_retry
-from mcpearl.net.watermark import high_water
+from mcpearl.net.unread import high_water
 from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.errors import StoreUnavailable

@@ -17,9 +17,9 @@ from msgspec import UNSET, Raw, Struct
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
-from mcpearl.stores.bus import Unsubscribe
 from mcpearl.stores.errors import RETRY_AFTER, TOLD, StoreUnavailable
 from mcpearl.stores.shared import REQUEST_BITS, ProcessRelay
+from mcpearl.stores.topics import Unsubscribe
 from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.http_server.sessions import HttpSession
 

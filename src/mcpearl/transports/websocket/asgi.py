@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send, path_of, peer_of
 from mcpearl.net.http_server.request import UpgradeRequest, gathered
-from mcpearl.net.unread import DOES_NOT_READ, Unread
-from mcpearl.net.watermark import HIGH_WATER
+from mcpearl.net.unread import DOES_NOT_READ, HIGH_WATER, Unread
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits

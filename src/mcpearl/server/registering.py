@@ -7,23 +7,23 @@ from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.dispatch import Dispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.late_tools import LateTool, can_be_late
+from mcpearl.server.registry.options import (
+    PromptOptions,
+    ResourceOptions,
+    TemplateOptions,
+    ToolOptions,
+)
+from mcpearl.server.registry.registration import check_options
 from mcpearl.server.registry.registry import Registry
 from mcpearl.types.base import Annotations, CacheScope, Icon
 
 if TYPE_CHECKING:
     from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.server.isolation.isolation import Isolation
-    from mcpearl.server.registry.options import (
-        PromptOptions,
-        ResourceOptions,
-        TemplateOptions,
-        ToolOptions,
-    )
     from mcpearl.server.registry.tools import ToolEntry
     from mcpearl.server.tasks.options import TaskOption
 else:
     Isolate = Isolation = TaskOption = Any
-    PromptOptions = ResourceOptions = ToolOptions = Any  # to make them takes time at each start
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer = Callable[..., Any]
@@ -46,14 +46,14 @@ class Registering:
         raise NotImplementedError
 
     @overload
-    def tool(self, function: F, /, **options: "Unpack[ToolOptions]") -> F: ...
+    def tool(self, function: F, /, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
     def tool(
-        self, name: str | None = None, /, **options: "Unpack[ToolOptions]"
+        self, name: str | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[[F], F]: ...
 
-    def tool(self, function: Any = None, /, **options: "Unpack[ToolOptions]") -> Any:
+    def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
         """Serve a function as a tool: its signature is the schema, its docstring the description.
 
         Args:
@@ -76,10 +76,7 @@ class Registering:
             task: Whether it can run as a task: True, "required", or `Tasks` with more about how.
             isolate: Whether it runs in processes of its own: True, or `Isolate` with their limits.
         """
-        if options:
-            from mcpearl.server.registry.options import check_tool_options
-
-            check_tool_options("@app.tool", options)
+        check_options("@app.tool", options, ToolOptions.__annotations__)
         if isinstance(function, str):
             options["name"], function = function, None
 
@@ -89,17 +86,14 @@ class Registering:
 
         return register if function is None else register(function)
 
-    def add_tool(self, function: Callable[..., Any], **options: "Unpack[ToolOptions]") -> None:
+    def add_tool(self, function: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
         """Add a tool, now or at run time.
 
         Args:
             function: The function to serve.
             **options: The options of `tool`.
         """
-        if options:
-            from mcpearl.server.registry.options import check_tool_options
-
-            check_tool_options("app.add_tool", options)
+        check_options("app.add_tool", options, ToolOptions.__annotations__)
         options.setdefault("timeout", self._tool_timeout)
         if options.get("input_schema") is None:
             options.setdefault("lenient", self._lenient)
@@ -111,7 +105,7 @@ class Registering:
         registry.add_tool(self._compiled_tool(function, options, isolate))
 
     def _compiled_tool(
-        self, function: Callable[..., Any], options: "ToolOptions", isolate: "bool | Isolate"
+        self, function: Callable[..., Any], options: ToolOptions, isolate: "bool | Isolate"
     ) -> "ToolEntry":
         from mcpearl.server.registry.tools import ToolEntry
 
@@ -192,7 +186,7 @@ class Registering:
         return register
 
     def add_resource(
-        self, uri: str, function: Callable[..., Any], **options: "Unpack[ResourceOptions]"
+        self, uri: str, function: Callable[..., Any], **options: Unpack[ResourceOptions]
     ) -> None:
         """Add a resource or template, now or at run time.
 
@@ -201,10 +195,7 @@ class Registering:
             function: Reads it.
             **options: The options of `resource`.
         """
-        if options:
-            from mcpearl.server.registry.options import check_resource_options
-
-            check_resource_options("app.add_resource", options)
+        check_options("app.add_resource", options, ResourceOptions.__annotations__)
         from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 
         registry = self._own_registry("add_resource")
@@ -227,14 +218,14 @@ class Registering:
         return self._own_registry("remove_resource").remove_resource(uri)
 
     @overload
-    def prompt(self, function: F, /, **options: "Unpack[PromptOptions]") -> F: ...
+    def prompt(self, function: F, /, **options: Unpack[PromptOptions]) -> F: ...
 
     @overload
     def prompt(
-        self, name: str | None = None, /, **options: "Unpack[PromptOptions]"
+        self, name: str | None = None, /, **options: Unpack[PromptOptions]
     ) -> Callable[[F], F]: ...
 
-    def prompt(self, function: Any = None, /, **options: "Unpack[PromptOptions]") -> Any:
+    def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Serve a function as a prompt: its parameters are the arguments.
 
         Args:
@@ -247,10 +238,7 @@ class Registering:
             meta: The `_meta` of its definition.
             scopes: Scopes a caller's token needs.
         """
-        if options:
-            from mcpearl.server.registry.options import check_prompt_options
-
-            check_prompt_options("@app.prompt", options)
+        check_options("@app.prompt", options, PromptOptions.__annotations__)
         if isinstance(function, str):
             options["name"], function = function, None
 
@@ -260,7 +248,7 @@ class Registering:
 
         return register if function is None else register(function)
 
-    def add_prompt(self, function: Callable[..., Any], **options: "Unpack[PromptOptions]") -> None:
+    def add_prompt(self, function: Callable[..., Any], **options: Unpack[PromptOptions]) -> None:
         """Add a prompt, now or at run time.
 
         Args:
@@ -269,10 +257,7 @@ class Registering:
         """
         from mcpearl.server.registry.prompts import PromptEntry
 
-        if options:
-            from mcpearl.server.registry.options import check_prompt_options
-
-            check_prompt_options("app.add_prompt", options)
+        check_options("app.add_prompt", options, PromptOptions.__annotations__)
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 
     def remove_prompt(self, name: str) -> bool:

@@ -31,9 +31,11 @@ from mcpearl.server.registry.registration import (
 from mcpearl.server.registry.registry import OnDuplicate, Registry
 from mcpearl.server.running import Running
 from mcpearl.server.serving import environment
+from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED
 from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import WebPages
+from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Icon, Implementation
@@ -50,11 +52,9 @@ if TYPE_CHECKING:
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.measuring import Measuring
-    from mcpearl.server.serving.options import AsgiOptions, WireOptions
     from mcpearl.server.serving.wire import ServableWire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
-    from mcpearl.stores.bus import Bus
     from mcpearl.stores.shared import SharedStore
     from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
@@ -68,7 +68,7 @@ else:
     Isolate = Isolation = Observer = RateLimit = Receipts = Recorder = SharedStore = StateStore = (
         Any
     )
-    AsgiOptions = Bus = TaskOption = TaskStore = Transport = WireOptions = Any
+    TaskOption = TaskStore = Transport = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -389,7 +389,7 @@ class Server(Operating, Running):
             raise
         return connection
 
-    def asgi(self, **options: "Unpack[AsgiOptions]") -> "Endpoint":
+    def asgi(self, **options: Unpack[AsgiOptions]) -> "Endpoint":
         """Return the ASGI application that serves this server, at `/mcp` unless `path` says otherwise.
 
         Serve it with any ASGI server, or mount it in Starlette or FastAPI; see `Endpoint`.
@@ -401,7 +401,7 @@ class Server(Operating, Running):
 
         return make_endpoint(self, **options)
 
-    def run(self, *wires: "str | ServableWire", **options: "Unpack[WireOptions]") -> None:
+    def run(self, *wires: "str | ServableWire", **options: Unpack[WireOptions]) -> None:
         """Serve until input ends or a signal arrives. Blocks; see `serve` for async code.
 
         >>> app.run()                                        # stdio
@@ -420,7 +420,7 @@ class Server(Operating, Running):
         run(self, *wires, **options)
 
     def serving(
-        self, wire: "str | ServableWire" = "http", **options: "Unpack[WireOptions]"
+        self, wire: "str | ServableWire" = "http", **options: Unpack[WireOptions]
     ) -> AbstractAsyncContextManager[str]:
         """Serve on one wire while a context lasts, and yield the address to connect to.
 
@@ -435,7 +435,7 @@ class Server(Operating, Running):
 
         return serving(self, wire, options)
 
-    async def serve(self, *wires: "str | ServableWire", **options: "Unpack[WireOptions]") -> None:
+    async def serve(self, *wires: "str | ServableWire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end, from async code.
 
         Args:

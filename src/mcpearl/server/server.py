@@ -35,7 +35,6 @@ from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED
 from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import WebPages
-from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Icon, Implementation
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from mcpearl.server.serving.wire import ServableWire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
+    from mcpearl.stores.bus import Bus
     from mcpearl.stores.shared import SharedStore
     from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
@@ -68,7 +68,7 @@ else:
     Isolate = Isolation = Observer = RateLimit = Receipts = Recorder = SharedStore = StateStore = (
         Any
     )
-    TaskOption = TaskStore = Transport = Any
+    Bus = TaskOption = TaskStore = Transport = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]

@@ -7,8 +7,10 @@ given is tested as well.
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -190,6 +192,21 @@ def test_a_program_of_the_same_name_in_the_current_directory_is_not_run(tmp_path
 @pytest.mark.parametrize("target", ["http://127.0.0.1:1/mcp", "no-such-file.py"])
 def test_a_server_that_cannot_be_reached_completes_nothing(target: str, tmp_path: Path):
     assert in_line(f"mcpearl call {target} fo", tmp_path) == []
+
+
+def test_a_server_that_takes_long_to_answer_changes_nothing_of_the_line(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        line = f"mcpearl call {url} fo"
+        asked = {"_MCPEARL_COMPLETE": "bash_complete", "COMP_LINE": line}
+        with Screen(cwd=tmp_path, COMP_POINT=str(len(line)), **asked) as screen:
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(1000)
+                time.sleep(0.5)  # longer than a command waits before it draws a bar
+            listening.close()
+            assert screen.ended() == 0
+    assert screen.raw.strip() == ""
 
 
 @pytest.mark.parametrize(

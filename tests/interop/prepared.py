@@ -46,7 +46,8 @@ def main() -> None:
 def _connect(program: str, sharing: str) -> socket.socket:
     """Return a connection to the process that holds the packages; start it if there is none."""
     changed = os.stat(program).st_mtime_ns  # noqa: PTH116
-    name = f"{sys.executable} {program} {changed} {sharing}"
+    modules = os.environ.get("PYTHONPATH", "")
+    name = f"{sys.executable} {program} {changed} {sharing} {modules}"
     place = f"mcpearl-prepared-{zlib.crc32(name.encode()):08x}"
     started = False
     until = time.monotonic() + PATIENCE
@@ -89,6 +90,7 @@ def hold(program: str, place: str) -> None:
             listening.bind(f"\0{place}")
         except OSError:
             return
+        sys.path.insert(0, str(Path(__file__).parents[2]))  # programs import modules of the tests
         for node in ast.parse(Path(program).read_text()).body:
             if isinstance(node, ast.Import):
                 for each in node.names:

@@ -19,6 +19,21 @@ import zlib  # and nothing that itself takes long to load
 PATIENCE = 100.0  # seconds a program has to load its packages, beside other tests
 IDLE = 20.0  # seconds after which a process that is not used ends
 REQUEST = 1 << 20  # bytes that the environment and the arguments may have
+OF_OURS = (  # what a server of ours loads when it is run
+    *(
+        "mcpearl.server.serving.run",
+        "mcpearl.server.serving.supervised",
+        "mcpearl.transports.stdio",
+    ),
+    *("mcpearl.server.registry.tools", "mcpearl.server.registry.resources"),
+    *(
+        "mcpearl.server.registry.prompts",
+        "mcpearl.server.registry.encoded",
+        "mcpearl.server.session",
+    ),
+    *("mcpearl.schema.signature", "mcpearl.schema.docstring", "mcpearl.schema.publish"),
+    *("mcpearl.schema.with_msgspec", "mcpearl.server.blocking", "uvloop"),
+)
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -101,6 +116,8 @@ def hold(program: str, place: str) -> None:
                     getattr(
                         module, each.name, None
                     )  # which loads what a package loads when it is used
+        for name in OF_OURS if "mcpearl" in sys.modules else ():
+            importlib.import_module(name)
         assert threading.active_count() == 1, "a thread would be missing in the forks"
         gc.freeze()
         os.chdir("/")

@@ -16,9 +16,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.interop.peers import prepared_here
 from tests.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-m", "mcpearl"]
+LOADED_COMMAND = prepared_here(Path(__file__).with_name("command.py"))
 WEATHER = Path(__file__).with_name("weather.py")
 
 
@@ -51,9 +53,13 @@ def mcpearl(
     home: Path | None = None,
     **env: str,
 ) -> Done:
-    """Run the command to its end."""
+    """Run the command to its end, in a process that has its modules loaded.
+
+    With variables of the interpreter's own, it is started as people start it.
+    """
+    command = COMMAND if any(name.startswith("PYTHON") for name in env) else LOADED_COMMAND
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        [*command, *map(str, arguments)],
         cwd=cwd,
         input=given,
         capture_output=True,

@@ -7,13 +7,15 @@ given is tested as well.
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import COMMAND, WEATHER, Screen, Serving, environment, mcpearl
+from tests.cli.running import LOADED_COMMAND, WEATHER, Screen, Serving, environment, mcpearl
 
 SHELLS = {"bash": ["bash", "--norc"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config"]}
 INSTALLED = [name for name in SHELLS if shutil.which(name)]
@@ -32,7 +34,9 @@ def given(shell: str, words: str, at: int, home: Path, cwd: Path | None = None) 
     env = environment(
         home, _MCPEARL_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=place
     )
-    done = subprocess.run(COMMAND, env=env, cwd=cwd, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        LOADED_COMMAND, env=env, cwd=cwd, capture_output=True, text=True, check=True
+    )
     return done.stdout.split("\n")
 
 
@@ -102,7 +106,9 @@ def in_line(line: str, home: Path, **more: str) -> list[str]:
     env = environment(
         home, _MCPEARL_COMPLETE="bash_complete", COMP_LINE=line, COMP_POINT=str(len(line)), **more
     )
-    done = subprocess.run(COMMAND, env=env, cwd=home, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        LOADED_COMMAND, env=env, cwd=home, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -200,6 +206,21 @@ def test_a_program_of_the_same_name_in_the_current_directory_is_not_run(tmp_path
 @pytest.mark.parametrize("target", ["http://127.0.0.1:1/mcp", "no-such-file.py"])
 def test_a_server_that_cannot_be_reached_completes_nothing(target: str, tmp_path: Path):
     assert in_line(f"mcpearl call {target} fo", tmp_path) == []
+
+
+def test_a_server_that_takes_long_to_answer_changes_nothing_of_the_line(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        line = f"mcpearl call {url} fo"
+        asked = {"_MCPEARL_COMPLETE": "bash_complete", "COMP_LINE": line}
+        with Screen(cwd=tmp_path, COMP_POINT=str(len(line)), **asked) as screen:
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(1000)
+                time.sleep(0.5)  # longer than a command waits before it draws a bar
+            listening.close()
+            assert screen.ended() == 0
+    assert screen.raw.strip() == ""
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ async def test_questions_of_one_round_are_asked_side_by_side() -> None:
     peer = modern_peer(tools_call=in_turn(required({"a": elicit(), "b": elicit()}, "s"), DONE))
     async with await client_of(peer, elicitation=meet, validate_output=False) as client:
         await asyncio.wait_for(client.call_tool("t"), 30)
+    assert len(peer.asked("tools/call")) == 2
 
 
 async def test_answers_belong_to_their_own_call_only() -> None:

@@ -3,8 +3,6 @@
 The times are shortened; that keys go when they are over is up to a real Redis.
 """
 
-import asyncio
-
 import pytest
 
 from mcpearl.server.tasks.options import Tasks
@@ -68,7 +66,6 @@ async def test_nothing_is_left_of_clients_that_went_without_a_word() -> None:
             return {key.rpartition("}:")[2].split(":")[0] for key in found}
 
         async def is_empty() -> bool:
-            await asyncio.sleep(0.1)
             # A task stays a minute longer than its time, the notes of changed tasks for an hour.
             return await left() <= {"keys", "task", "tasks"}
 

@@ -198,11 +198,11 @@ def test_no_link_between_files_is_dead(page: Path):
 
 
 def wait_for_port(port: int) -> None:
-    for _ in range(300):
+    for _ in range(3000):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
-            time.sleep(0.1)
+            time.sleep(0.02)
         else:
             return
     raise AssertionError(f"nothing listens on port {port}")

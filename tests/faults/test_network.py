@@ -15,7 +15,7 @@ from mcpearl import (
     Reconnect,
     RequestTimeout,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 from .world import LEGACY, MODERN, Outcomes, World
 
@@ -40,7 +40,7 @@ async def test_cut_and_healed(world: World, protocol: str) -> None:
         calling = asyncio.gather(*work)
         await eventually(lambda: client.state is not Phase.READY)
         later = asyncio.ensure_future(client.call_tool("charge", {"key": f"{world.mark}later"}))
-        await asyncio.sleep(0.1)
+        await turns()
         assert not later.done()  # it waits for the connection
         await world.proxy.accept()
         await calling
@@ -120,7 +120,7 @@ async def test_half_open_is_noticed_by_a_ping(world: World) -> None:
         world.proxy.deaf = True
         await eventually(lambda: client.state is not Phase.READY)
         reading = asyncio.ensure_future(client.read_resource("thing://7"))
-        await asyncio.sleep(0.1)
+        await turns()
         world.proxy.deaf = False
         assert (await reading).contents
         assert world.proxy.taken > 1

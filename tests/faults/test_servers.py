@@ -10,7 +10,7 @@ import pytest
 
 from mcpearl import Client, ConnectionLost, Keepalive, Phase
 from mcpearl.types.tool_calls import CallToolResult
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 from .test_network import told_again
 from .world import HERE, LEGACY, MODERN, PATIENCE, QUICK, Outcomes, World, held
@@ -55,7 +55,7 @@ async def test_frozen_and_continued(fragile: World, protocol: str) -> None:
         work = asyncio.gather(
             *(outcomes.of(key, client.call_tool("charge", {"key": key})) for key in keys)
         )
-        await asyncio.sleep(0.2)
+        await turns()  # in which the calls leave
         assert not len(outcomes)
         server.thaw()
         await work

@@ -48,6 +48,8 @@ async def test_a_subscriber_that_does_not_read(strict: World, protocol: str) -> 
         while rounds < 100 or (await server.counts())["subscriptions"]:
             await beside.call_tool("touch", {"uri": WIDE, "times": 250}, timeout=PATIENCE)
             rounds += 1
+            if rounds > 100:
+                await asyncio.sleep(0.02)
         assert resident(server.pid) < at_first + MOST
         heard.clear()
         strict.proxy.clogged = False
@@ -71,7 +73,7 @@ async def test_progress_that_is_not_read(impatient: World, protocol: str) -> Non
         async with asyncio.timeout(PATIENCE):
             while not {f"{key}-stopped", f"{key}-finished"} & set(server.ran()):
                 await works(beside, key)
-        assert resident(server.pid) < at_first + MOST + 64  # of `Limits.max_outgoing`
+        assert resident(server.pid) < at_first + MOST
         impatient.proxy.clogged = False
         await calling
     if impatient.wire != "http":  # where whoever says more than is read is made to wait
@@ -149,6 +151,7 @@ async def works(client: Client, key: str) -> None:
     """See that somebody else is served meanwhile."""
     result = await client.call_tool("charge", {"key": f"{key}-beside"}, timeout=PATIENCE)
     assert not result.is_error
+    await asyncio.sleep(0.02)  # or the loops here would leave others no time
 
 
 def resident(pid: int) -> int:

@@ -1,7 +1,6 @@
 """Each feature in each combination of eras: legacy or modern client, legacy or modern upstream."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +14,10 @@ from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.testing import Heard
 from mcpearl.types import CreateMessageResult, ElicitResult, TextContent
 from tests.gateway.upstream_server import LEGACY, MODERN
+from tests.interop.peers import prepared_here
 from tests.waiting import eventually
 
-SERVER = str(Path(__file__).with_name("upstream_server.py"))
+SERVER = prepared_here(Path(__file__).with_name("upstream_server.py"))
 OF = {"legacy": LEGACY, "modern": MODERN}
 CELLS = [(client, upstream) for client in OF for upstream in OF]
 Cell = tuple[str, str]
@@ -34,7 +34,7 @@ async def through(
     cell: Cell, stateless: bool = False, **options: Any
 ) -> AsyncIterator[tuple[Client, Gateway]]:
     """A client of a gateway over HTTP, with an upstream in a process."""
-    command = [sys.executable, SERVER, ",".join(OF[cell[1]])]
+    command = [*SERVER, ",".join(OF[cell[1]])]
     gateway = Gateway({"up": command}, upstreams=UpstreamSettings(stateless=stateless))
     async with (
         gateway.serving("http", port=0) as url,

@@ -15,6 +15,7 @@ from mcpearl.auth import BearerToken, Principal, StaticTokens
 from mcpearl.gateway.bridge import bridge
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.gateway.settings import Access, UpstreamSettings
+from mcpearl.testing.clock import MovableClock
 from tests.gateway.upstream_server import LEGACY, MODERN, make
 from tests.ports import free_port
 from tests.server.wire import wire
@@ -35,9 +36,8 @@ def entry(versions: tuple[str, ...] = MODERN, **more: Any) -> dict[str, Any]:
 
 
 async def test_the_file_is_watched_and_what_stays_is_not_disturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, clock: MovableClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mcpearl.gateway.gateway._LOOK", 0.05)
     file = tmp_path / "mcp.json"
 
     def write(**servers: Any) -> None:
@@ -50,6 +50,7 @@ async def test_the_file_is_watched_and_what_stays_is_not_disturbed(
         before = (await client.call_tool("changes__who")).data["pid"]
         call = asyncio.create_task(client.call_tool("stays__slow", {"seconds": 2}))
         write(stays=entry(), changes=entry(env={"X": "1"}), comes=entry(), bad={"command": 3})
+        await clock.advance(2)  # it looks every second
         await eventually(lambda: set(gateway.mounts) == {"stays", "changes", "comes"})
         assert gateway.servers["bad"].state == "invalid"
         assert (await client.call_tool("comes__add", {"a": 1, "b": 1})).data == 2
@@ -57,12 +58,14 @@ async def test_the_file_is_watched_and_what_stays_is_not_disturbed(
         assert (await call).data == "done"
         assert (await client.call_tool("stays__who")).data["pid"] == first
         file.write_text("{ this is not JSON")
+        await clock.advance(2)
         await eventually(lambda: "the configuration stays as it was" in caplog.text)
         assert set(gateway.mounts) == {"stays", "changes", "comes"}
         with pytest.raises(McpError, match="Unknown tool"):
             await client.call_tool("goes__add", {"a": 1, "b": 1})
         assert (await client.call_tool("stays__who")).data["pid"] == first
         write(stays=entry())  # and a file that is mended is followed again
+        await clock.advance(2)
         await eventually(lambda: set(gateway.mounts) == {"stays"})
         assert (await client.call_tool("stays__who")).data["pid"] == first
 

@@ -64,10 +64,8 @@ async def test_more_questions_at_once_than_anybody_could_answer(protocol: str) -
         asked.append(params)
         return {}
 
-    async with beside("asks_at_once", HASTY, protocol=protocol, elicitation=answer) as (
-        client,
-        gateway,
-    ):
+    options: dict[str, Any] = {"protocol": protocol, "elicitation": answer, "max_rounds": 10_000}
+    async with beside("asks_at_once", HASTY, **options) as (client, gateway):
         with pytest.raises(McpError, match="was not answered within"):
             await client.call_tool("bad__x")
         assert len(asked) <= 5000

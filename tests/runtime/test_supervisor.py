@@ -10,7 +10,7 @@ from mcpearl.runtime.backoff import Backoff
 from mcpearl.runtime.supervisor_errors import GaveUp, StartFailed
 from mcpearl.runtime.tree import NodeChange
 from mcpearl.testing.clock import MovableClock
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 AT_ONCE = Backoff(delays=(0.0,), jitter=0)
 
@@ -286,7 +286,7 @@ class Lasting:
 
     async def stop(self) -> None:
         try:
-            await asyncio.sleep(0.5)
+            await turns()
         finally:
             self.up -= 1
 

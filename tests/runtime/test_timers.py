@@ -79,9 +79,13 @@ async def test_a_timeout_stands_still_while_it_is_held(clock: MovableClock) -> N
         await task
 
 
-async def test_a_timeout_that_was_never_set_can_be_held() -> None:
+async def test_a_timeout_that_was_never_set_can_be_held(clock: MovableClock) -> None:
     timeout = HeldTimeout(asyncio.get_running_loop())
     timeout.hold(True)
+    await clock.advance(100)
     timeout.hold(False)
-    async with timeout.within(60):
-        pass
+    with pytest.raises(TimeoutError):
+        async with timeout.within(60):
+            await clock.advance(59)
+            await clock.advance(2)
+            raise AssertionError("it is not cancelled")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.waiting import turns
 CALLS = 8  # more than any of the limits below allows
 
 
-def rated_server() -> Server:
+def rated_server(folder: Path) -> Server:
     app = Server("limited", telemetry=False, rate=RateLimit(4, per=1000))
 
     @app.tool
@@ -23,7 +24,7 @@ def rated_server() -> Server:
     return app
 
 
-def rated_tool() -> Server:
+def rated_tool(folder: Path) -> Server:
     app = Server("limited", telemetry=False)
 
     @app.tool(rate=RateLimit(1, per=1000))
@@ -33,7 +34,7 @@ def rated_tool() -> Server:
     return app
 
 
-def narrow_tool() -> Server:
+def narrow_tool(folder: Path) -> Server:
     app = Server("limited", telemetry=False)
 
     @app.tool(concurrency=1, queue=0)
@@ -44,12 +45,13 @@ def narrow_tool() -> Server:
     return app
 
 
-def narrow_pool() -> Server:
+def narrow_pool(folder: Path) -> Server:
     app = Server("limited", telemetry=False)
 
     @app.tool(isolate=Isolate(processes=1, queue=0))
     def work() -> str:
-        time.sleep(0.3)
+        while not (folder / "refused").exists():
+            time.sleep(0.001)
         return "done"
 
     return app
@@ -66,17 +68,19 @@ LIMITS = {
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("bound", LIMITS)
 async def test_a_refused_call_is_logged_and_counted(
-    bound: str, mounted: bool, caplog: pytest.LogCaptureFixture
+    bound: str, mounted: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO, "mcpearl.server")
-    app, name = LIMITS[bound](), "work"
+    app, name = LIMITS[bound](tmp_path), "work"
     if mounted:
         inner, app, name = app, Server("outer", telemetry=False), "inner__work"
         app.mount("inner", inner)
     measuring = app.measure()
     async with Client(app, telemetry=False) as client:
         await client.tools()  # so that only calls of the tool are refused
-        calls = [client.call_tool(name) for _ in range(CALLS)]
+        calls = [asyncio.ensure_future(client.call_tool(name)) for _ in range(CALLS)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        (tmp_path / "refused").touch()
         answers = await asyncio.gather(*calls, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, McpError)]
     assert refused

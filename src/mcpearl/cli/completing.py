@@ -103,7 +103,9 @@ def _may_be_asked(target: ServerTarget) -> bool:
 async def _names(
     target: ServerTarget, incomplete: str, kinds: Sequence[str]
 ) -> list[CompletionItem[Any]]:
-    async with asyncio.timeout(_PATIENCE), connected(target, CommandOutput()) as client:
+    out = CommandOutput()
+    out.live = False  # a bar would be drawn over the line that is being typed
+    async with asyncio.timeout(_PATIENCE), connected(target, out) as client:
         lists = await offered(client, kinds)
     return [
         CompletionItem(name, help=clean(summary_of(each)))

@@ -13,6 +13,7 @@ import pytest
 from mcpearl import Client
 from mcpearl.auth import FileStorage, KeyringStorage, MemoryStorage, Storage
 from mcpearl.auth.client.storage import Key
+from mcpearl.testing.clock import MovableClock
 from tests.auth.client.world import Authority, Guarded, person
 
 KEY = Key("https://issuer.example", "https://mcp.example/mcp")
@@ -214,7 +215,7 @@ async def test_processes_that_share_a_store_renew_once(
     assert len(issuer.asked) == 1
 
 
-async def test_a_lock_ends_with_its_process(tmp_path: Path):
+async def test_a_lock_ends_with_its_process(tmp_path: Path, clock: MovableClock):
     code = (
         "import asyncio, sys\n"
         "from mcpearl.auth import FileStorage\n"
@@ -232,7 +233,7 @@ async def test_a_lock_ends_with_its_process(tmp_path: Path):
         assert holding.stdout is not None
         assert holding.stdout.readline() == "held\n"
         waiting = asyncio.ensure_future(_lock(FileStorage(tmp_path)))
-        await asyncio.sleep(0.3)
+        await clock.advance(60)  # in which it tries again and again
         assert not waiting.done()
         holding.kill()
         await asyncio.wait_for(waiting, 30)

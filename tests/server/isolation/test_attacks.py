@@ -14,12 +14,13 @@ import psutil
 import pytest
 
 from mcpearl import Client, Context, Files, Isolate, Server
-from mcpearl.runtime.isolation import nursery, process
+from mcpearl.runtime.isolation import process
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.zygote import _APART as LOWEST_OWN
 from mcpearl.runtime.isolation.zygote import _Zygote as Zygote
 from mcpearl.server.isolation import tool
 from mcpearl.server.isolation.messages import ContextRequest
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
 from tests.server.isolation.test_crashes import sleeps, told
@@ -81,23 +82,23 @@ async def test_all_signals_at_once_do_not_end_the_zygote() -> None:
         assert int(waiting, 16) == 0, "signals wait for ever"
 
 
-async def test_a_stopped_zygote_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nursery, "_LOOKING", 0.1)
+async def test_a_stopped_zygote_is_replaced(clock: MovableClock) -> None:
     app = signalling(Isolate(processes=2))
     async with Client(app) as client:
         zygote = (await client.call_tool("parent")).data
         await client.call_tool("send", {"pid": zygote, "number": int(signal.SIGSTOP)})
         call = asyncio.ensure_future(client.call_tool("loop"))
         await eventually(lambda: psutil.Process(zygote).status() == psutil.STATUS_STOPPED)
-        await asyncio.wait([call], timeout=0.1)
+        await turns()
         call.cancel()  # which takes a zygote that listens
+        await clock.advance(20)  # in which it is looked at, and has time for a last answer
         await eventually(lambda: not alive(zygote))
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
         assert (await client.call_tool("parent")).data != zygote
 
 
 async def test_a_call_that_waits_outlives_a_silent_zygote(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: MovableClock
 ) -> None:
     stuck = tmp_path / "stuck"
     fork = Zygote._fork
@@ -109,13 +110,17 @@ async def test_a_call_that_waits_outlives_a_silent_zygote(
         fork(self, number, pool, descriptors)
 
     monkeypatch.setattr(Zygote, "_fork", hang)
-    monkeypatch.setattr(nursery, "_LOOKING", 0.1)
-    monkeypatch.setattr(nursery, "_SILENT", 1.0)
-    async with Client(signalling(ONE)) as client:
+    async with Client(signalling(ONE), timeout=600) as client:
         zygote = (await client.call_tool("parent")).data
         stuck.touch()
         assert "ended with code 3" in (await client.call_tool("leave", {"code": 3})).text
-        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+        waiting = asyncio.ensure_future(client.call_tool("add", {"a": 1, "b": 2}))
+        await eventually(lambda: not stuck.exists())
+        await clock.advance(30)
+        assert alive(zygote)
+        assert not waiting.done()
+        await clock.advance(60)  # now it has been silent for too long
+        assert (await waiting).data == 3
         assert not alive(zygote)
         assert (await client.call_tool("parent")).data != zygote
 

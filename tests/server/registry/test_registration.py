@@ -275,12 +275,15 @@ def test_an_input_schema_that_does_not_fit_the_function_is_refused(app: Server, 
     assert said in refusal(lambda: app.add_tool(add, input_schema=schema), ValueError)
 
 
-def test_an_input_schema_that_fits_is_accepted(app: Server):
+async def test_an_input_schema_that_fits_is_accepted(app: Server):
     fits = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     app.add_tool(add, name="one", input_schema=fits)
     composed = {"type": "object", "allOf": [fits]}
     app.add_tool(add, name="two", input_schema=composed)
     app.add_tool(lambda **any: 1, name="three", input_schema=fits)
+    async with Client(app) as client:
+        schemas = {tool.name: tool.input_schema async for tool in client.tools()}
+    assert schemas == {"one": fits, "two": composed, "three": fits}
 
 
 # Middleware

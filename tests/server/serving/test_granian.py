@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -102,6 +103,16 @@ async def up(app: Server, certificate: Path) -> AsyncIterator[tuple[str, "asynci
         await asyncio.wait([task])
 
 
+async def is_refused(url: str) -> bool:
+    """Whether a server takes no connections any more."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
 def client(url: str, certificate: Path, **options: Any) -> Client:
     return Client(url, tls=Tls(certificate), **options)
 
@@ -178,7 +189,7 @@ async def test_a_call_may_finish_when_the_server_ends(
         call = asyncio.ensure_future(text(mine, "hang"))
         await asyncio.wait_for(marks.begun.wait(), 30)
         task.cancel()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: is_refused(url))
         assert marks.lifespan == ["up"]
         marks.go.set()
         assert await call == "went on"

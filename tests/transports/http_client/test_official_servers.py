@@ -21,6 +21,7 @@ from mcpearl.types import (
     TextContent,
     ToolUseContent,
 )
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 ERAS = pytest.mark.parametrize(
@@ -221,10 +222,12 @@ async def test_notices_on_the_standing_stream(address: Address) -> None:
     async with connect(
         address("stream"), "2025-11-25", on_notification=lambda notice: told.set()
     ) as client:
-        async with asyncio.timeout(30):
-            while not told.is_set():  # once the stream stands
-                await client.call_tool("write", {"text": "second"})
-                await asyncio.sleep(0.2)
+
+        async def is_told() -> bool:
+            await client.call_tool("write", {"text": "second"})
+            return told.is_set()
+
+        await eventually(is_told)  # once the stream stands
 
 
 async def test_notices_of_a_subscription(address: Address) -> None:

@@ -479,7 +479,7 @@ async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
     @app.tool
     async def slow() -> str:
         started.append("slow")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)  # longer than it takes to begin to stop
         return "done"
 
     async with serving(app) as client:

@@ -160,6 +160,26 @@ async def test_the_result_of_a_tool_that_is_not_listed_is_not_checked() -> None:
     assert len(peer.asked("tools/list")) == 1
 
 
+async def test_a_tool_that_is_listed_later_than_it_is_called_is_learned(
+    clock: MovableClock,
+) -> None:
+    tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": INTEGER}
+    listed: list[Message] = []
+    peer = modern_peer(
+        tools_list=lambda _: {"tools": list(listed)},
+        tools_call=lambda _: {"content": [], "structuredContent": {"n": "one"}},
+    )
+    async with await client_of(peer) as client:
+        await client.call_tool("t")
+        listed.append(tool)
+        await client.call_tool("t")
+        assert len(peer.asked("tools/list")) == 1, "it is not listed again at once"
+        await clock.advance(10)
+        with pytest.raises(InvalidResult):
+            await client.call_tool("t")
+        assert len(peer.asked("tools/list")) == 2
+
+
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 async def test_with_a_server_of_this_package(protocol: str) -> None:
     app = Server("outputs", page_size=1)

@@ -5,6 +5,7 @@ decides when tools are listed.
 """
 
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from mcpearl.client.tool_result import Reader, TypedToolResult
 from mcpearl.protocol.errors import InvalidResult
+from mcpearl.runtime import clock
 from mcpearl.runtime.bounded import BoundedDict
 from mcpearl.types.tool_calls import CallToolResult
 from mcpearl.types.tools import Tool
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _MAX_BYTES = 32 << 20  # of names and schemas
 _LONGEST_NAME = 128  # characters; no similar names are looked for beyond that
 _MAX_COMPARED = 1000  # tools that are compared with an unknown name
+_UNLISTED = 5.0  # seconds after which a tool that was called and not listed may be listed by now
 
 
 class _Known(Struct, eq=False):
@@ -31,6 +34,7 @@ class _Known(Struct, eq=False):
     schema: bytes | None  # of its output, as JSON
     seen_in: int  # the generation of lists that had it last
     listed: bool = True  # False for a tool that the server has not listed
+    doubted: float = inf  # the monotonic time from which on it may have listed it
     task_support: str = "forbidden"  # whether it may, must or cannot run as a task (2025-11-25)
     validator: "Validator | None" = None  # compiled when first needed
     reader: "Reader | None" = None  # makes `data` of results, compiled when first needed
@@ -66,21 +70,28 @@ class KnownTools:
         repeatable: bool,
         schema: bytes | None,
         support: str = "forbidden",
-        *,
-        listed: bool = True,
     ) -> None:
-        known = _Known(repeatable, schema, self.generation, listed, support)
+        known = _Known(repeatable, schema, self.generation, task_support=support)
         self._tools.put(name, known, 0 if schema is None else len(schema))
 
     def knows(self, name: str) -> bool:
         """Whether the output schema and hints of a tool are known."""
         known = self._tools.get(name)
-        return known is not None and known.seen_in == self.generation
+        return known is not None and self._holds(known)
+
+    def _holds(self, known: _Known) -> bool:
+        if known.seen_in != self.generation:
+            return False
+        return known.listed or clock.monotonic() < known.doubted
 
     def settle(self, name: str) -> None:
-        """Note that a tool is not listed, so it has no output schema and no hints."""
+        """Note that a tool is not listed, so it has no output schema and no hints, for the time being.
+
+        A server that has just started, such as a gateway, may list a tool later than it can be called.
+        """
         if not self.knows(name):
-            self._put(name, False, None, listed=False)
+            doubted = clock.monotonic() + _UNLISTED
+            self._tools.put(name, _Known(False, None, self.generation, False, doubted), 0)
 
     def is_listed(self, name: str) -> bool:
         """Whether the server listed a tool, as far as that is known."""
@@ -116,7 +127,7 @@ class KnownTools:
         if known is None or known.seen_in != self.generation:
             return False
         if known.schema is None:
-            return True
+            return self._holds(known)
         if known.validator is None:
             known.validator = _compile(name, known.schema)
         try:

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,7 +68,9 @@ def test_a_record_is_one_line_of_json() -> None:
     assert found["a"].startswith("<object")
 
 
-async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
+@contextmanager
+def json_lines(logger: logging.Logger) -> Iterator[list[str]]:
+    """Keep what a logger is told as lines of JSON, with the ids of calls."""
     lines: list[str] = []
 
     class Lines(logging.Handler):
@@ -76,8 +80,18 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
     handler = Lines()
     handler.setFormatter(JsonFormatter())
     handler.addFilter(AddIds())
-    logger = logging.getLogger("an application")
+    before = logger.level
     logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
+    logger = logging.getLogger("an application")
     app = Server("logged", log="json", telemetry=False)
 
     @app.tool
@@ -86,12 +100,10 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
         return secret
 
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
-    try:
+    with json_lines(logger) as lines:
         async with Client(app, telemetry=False) as client:
             await client.call_tool("work", {"secret": "s3cret"}, meta={"traceparent": parent})
         logger.warning("outside")
-    finally:
-        logger.removeHandler(handler)
     inside, outside = map(json.loads, lines)
     assert inside["tool"] == "work"
     assert inside["method"] == "tools/call"
@@ -103,18 +115,6 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) -> None:
-    lines: list[str] = []
-
-    class Lines(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(self.format(record))
-
-    handler = Lines()
-    handler.setFormatter(JsonFormatter())
-    handler.addFilter(AddIds())
-    logger = logging.getLogger("mcpearl.access")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
     app = Server("logged", log="json", telemetry=False)
 
     @app.tool
@@ -132,15 +132,13 @@ async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) ->
 
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
     tools = ("quick", "waits", "threaded")
-    try:
+    with json_lines(logging.getLogger("mcpearl.access")) as lines:
         async with (
             app.serving("http", port=0, access_log=True) as url,
             Client(url, telemetry=False, protocol=version) as client,
         ):
             for tool in tools:
                 await client.call_tool(tool, {}, meta={"traceparent": parent})
-    finally:
-        logger.removeHandler(handler)
     found = [json.loads(line) for line in lines]
     calls = [each for each in found if each.get("method") == "tools/call"]
     assert [each["tool"] for each in calls] == list(tools)

@@ -41,7 +41,7 @@ def goose_servers(text: str, source: str) -> dict[str, dict[str, Any]]:
     for name, lines in entries.items():
         try:
             entry = _value(lines)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and entry.get("type") in _WIRES:
             found[name] = _as_others(entry)

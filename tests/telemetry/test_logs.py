@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mcpearl import Client, Server
+from mcpearl.runtime import served
 from mcpearl.telemetry.logs import AddIds, JsonFormatter
 from tests.ports import free_port
 from tests.server.wire import ERAS, wire
@@ -101,8 +103,9 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
     assert "s3cret" not in "".join(lines)
 
 
-@pytest.mark.parametrize("version", ERAS)
-async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) -> None:
+@pytest.fixture
+def access_lines() -> Iterator[list[str]]:
+    """Return the list of what is logged of requests, as JSON."""
     lines: list[str] = []
 
     class Lines(logging.Handler):
@@ -113,8 +116,18 @@ async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) ->
     handler.setFormatter(JsonFormatter())
     handler.addFilter(AddIds())
     logger = logging.getLogger("mcpearl.access")
+    before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_line_of_the_access_log_has_the_ids_of_its_call(
+    version: str, access_lines: list[str]
+) -> None:
     app = Server("logged", log="json", telemetry=False)
 
     @app.tool
@@ -132,20 +145,48 @@ async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) ->
 
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
     tools = ("quick", "waits", "threaded")
-    try:
-        async with (
-            app.serving("http", port=0, access_log=True) as url,
-            Client(url, telemetry=False, protocol=version) as client,
-        ):
-            for tool in tools:
-                await client.call_tool(tool, {}, meta={"traceparent": parent})
-    finally:
-        logger.removeHandler(handler)
-    found = [json.loads(line) for line in lines]
+    async with (
+        app.serving("http", port=0, access_log=True) as url,
+        Client(url, telemetry=False, protocol=version) as client,
+    ):
+        for tool in tools:
+            await client.call_tool(tool, {}, meta={"traceparent": parent})
+    found = [json.loads(line) for line in access_lines]
     calls = [each for each in found if each.get("method") == "tools/call"]
     assert [each["tool"] for each in calls] == list(tools)
     assert {each["trace_id"] for each in calls} == {"a" * 32}
     assert len({each["request_id"] for each in calls}) == len(tools)
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_calls_that_a_handler_makes_are_not_those_of_the_request(
+    version: str, access_lines: list[str]
+) -> None:
+    inner = Server("inner", log="json", telemetry=False)
+    outer = Server("outer", log="json", telemetry=False)
+    kept: list[object] = []
+
+    @inner.tool
+    async def deep() -> str:
+        return "done"
+
+    @outer.tool
+    async def shallow() -> str:
+        async with Client(inner, telemetry=False) as client:
+            for _ in range(3):
+                await client.call_tool("deep", {})
+        kept.append(served.contexts.get())
+        return "done"
+
+    async with (
+        outer.serving("http", port=0, access_log=True) as url,
+        Client(url, telemetry=False, protocol=version) as client,
+    ):
+        await client.call_tool("shallow", {})
+    found = [json.loads(line) for line in access_lines]
+    (call,) = [each for each in found if each.get("method") == "tools/call"]
+    assert call["tool"] == "shallow"
+    assert kept == [None], "what a handler starts must not keep the contexts of its calls"
 
 
 @pytest.mark.parametrize("version", ERAS)

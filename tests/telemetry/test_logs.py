@@ -158,6 +158,45 @@ async def test_a_line_of_the_access_log_has_the_ids_of_its_call(
     assert len({each["request_id"] for each in calls}) == len(tools)
 
 
+async def test_a_line_of_the_access_log_has_the_ids_of_the_span_of_its_call(
+    access_lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    app = Server("logged", log="json", telemetry=True)
+
+    @app.tool
+    async def quick() -> str:
+        return "done"
+
+    @app.tool
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async with (
+        app.serving("http", port=0, access_log=True) as url,
+        Client(url, telemetry=False) as client,
+    ):
+        for tool in ("quick", "waits"):
+            await client.call_tool(tool, {})
+    provider.shutdown()
+    contexts = {each.name: each.context for each in exporter.get_finished_spans()}
+    found = [json.loads(line) for line in access_lines]
+    calls = {each["tool"]: each for each in found if each.get("method") == "tools/call"}
+    assert calls.keys() == {"quick", "waits"}
+    for tool, line in calls.items():
+        context = contexts[f"tools/call {tool}"]
+        assert line["span_id"] == f"{context.span_id:016x}"
+        assert line["trace_id"] == f"{context.trace_id:032x}"
+
+
 @pytest.mark.parametrize("version", ERAS)
 async def test_calls_that_a_handler_makes_are_not_those_of_the_request(
     version: str, access_lines: list[str]

@@ -191,10 +191,12 @@ async def test_receipts_that_cannot_be_written_are_a_reason_if_calls_are_refused
     async def work() -> str:
         return "done"
 
-    async with serving(app, health="/health") as client:
+    async with serving(app, health="/health", metrics="/metrics") as client:
 
         async def readiness() -> tuple[int, Any]:
+            samples = read((await client.request("GET", {}, path="/metrics")).body)
             answer = await client.request("GET", {}, path="/health/ready")
+            assert value(samples, "mcpearl_ready") == (answer.status == 200)
             return answer.status, answer.json.get("reasons")
 
         async def is_ready() -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mcpearl import Client, Server
+from mcpearl.runtime import served
 from mcpearl.telemetry.logs import AddIds, JsonFormatter
 from tests.ports import free_port
 from tests.server.wire import ERAS, wire
@@ -113,8 +114,17 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
     assert "s3cret" not in "".join(lines)
 
 
+@pytest.fixture
+def access_lines() -> Iterator[list[str]]:
+    """Return the list of what is logged of requests, as JSON."""
+    with json_lines(logging.getLogger("mcpearl.access")) as lines:
+        yield lines
+
+
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) -> None:
+async def test_a_line_of_the_access_log_has_the_ids_of_its_call(
+    version: str, access_lines: list[str]
+) -> None:
     app = Server("logged", log="json", telemetry=False)
 
     @app.tool
@@ -132,18 +142,87 @@ async def test_a_line_of_the_access_log_has_the_ids_of_its_call(version: str) ->
 
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
     tools = ("quick", "waits", "threaded")
-    with json_lines(logging.getLogger("mcpearl.access")) as lines:
-        async with (
-            app.serving("http", port=0, access_log=True) as url,
-            Client(url, telemetry=False, protocol=version) as client,
-        ):
-            for tool in tools:
-                await client.call_tool(tool, {}, meta={"traceparent": parent})
-    found = [json.loads(line) for line in lines]
+    async with (
+        app.serving("http", port=0, access_log=True) as url,
+        Client(url, telemetry=False, protocol=version) as client,
+    ):
+        for tool in tools:
+            await client.call_tool(tool, {}, meta={"traceparent": parent})
+    found = [json.loads(line) for line in access_lines]
     calls = [each for each in found if each.get("method") == "tools/call"]
     assert [each["tool"] for each in calls] == list(tools)
     assert {each["trace_id"] for each in calls} == {"a" * 32}
     assert len({each["request_id"] for each in calls}) == len(tools)
+
+
+async def test_a_line_of_the_access_log_has_the_ids_of_the_span_of_its_call(
+    access_lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    app = Server("logged", log="json", telemetry=True)
+
+    @app.tool
+    async def quick() -> str:
+        return "done"
+
+    @app.tool
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async with (
+        app.serving("http", port=0, access_log=True) as url,
+        Client(url, telemetry=False) as client,
+    ):
+        for tool in ("quick", "waits"):
+            await client.call_tool(tool, {})
+    provider.shutdown()
+    contexts = {each.name: each.context for each in exporter.get_finished_spans()}
+    found = [json.loads(line) for line in access_lines]
+    calls = {each["tool"]: each for each in found if each.get("method") == "tools/call"}
+    assert calls.keys() == {"quick", "waits"}
+    for tool, line in calls.items():
+        context = contexts[f"tools/call {tool}"]
+        assert line["span_id"] == f"{context.span_id:016x}"
+        assert line["trace_id"] == f"{context.trace_id:032x}"
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_calls_that_a_handler_makes_are_not_those_of_the_request(
+    version: str, access_lines: list[str]
+) -> None:
+    inner = Server("inner", log="json", telemetry=False)
+    outer = Server("outer", log="json", telemetry=False)
+    kept: list[object] = []
+
+    @inner.tool
+    async def deep() -> str:
+        return "done"
+
+    @outer.tool
+    async def shallow() -> str:
+        async with Client(inner, telemetry=False) as client:
+            for _ in range(3):
+                await client.call_tool("deep", {})
+        kept.append(served.contexts.get())
+        return "done"
+
+    async with (
+        outer.serving("http", port=0, access_log=True) as url,
+        Client(url, telemetry=False, protocol=version) as client,
+    ):
+        await client.call_tool("shallow", {})
+    found = [json.loads(line) for line in access_lines]
+    (call,) = [each for each in found if each.get("method") == "tools/call"]
+    assert call["tool"] == "shallow"
+    assert kept == [None], "what a handler starts must not keep the contexts of its calls"
 
 
 @pytest.mark.parametrize("version", ERAS)

@@ -2,13 +2,15 @@
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcpearl import Server
+from mcpearl import Receipts, Server
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.testing.clock import MovableClock
+from tests.receipts.test_recording import full_disk
 from tests.redis_server import running
 from tests.telemetry.test_metrics import read, value
 from tests.transports.raw_http import Raw, serving
@@ -176,3 +178,39 @@ async def test_a_loop_that_is_held_up_is_a_reason_for_a_while(clock: MovableCloc
         await eventually(is_late)
         await clock.advance(10)
         await eventually(lambda: is_ready(client))
+
+
+@pytest.mark.parametrize("policy", ["refuse", "continue"])
+async def test_receipts_that_cannot_be_written_are_a_reason_if_calls_are_refused(
+    tmp_path: Path, policy: Any
+) -> None:
+    folder = tmp_path / "receipts"
+    app = Server("x", receipts=Receipts(folder, on_full=policy, sign_every=0.1), telemetry=False)
+
+    @app.tool
+    async def work() -> str:
+        return "done"
+
+    async with serving(app, health="/health", metrics="/metrics") as client:
+
+        async def readiness() -> tuple[int, Any]:
+            samples = read((await client.request("GET", {}, path="/metrics")).body)
+            answer = await client.request("GET", {}, path="/health/ready")
+            assert value(samples, "mcpearl_ready") == (answer.status == 200)
+            return answer.status, answer.json.get("reasons")
+
+        async def is_ready() -> bool:
+            return await readiness() == (200, None)
+
+        await client.call("work")
+        await eventually(lambda: (folder / "checkpoint").exists())
+        assert await is_ready()
+        async with full_disk(app, folder):
+            await client.call("work")
+            await eventually(lambda: app.core.recorder._full)
+            if policy == "refuse":
+                reason = "the log of the server cannot be written"
+                assert await readiness() == (503, {"receipts": reason})
+            else:
+                assert await is_ready()
+        await eventually(is_ready)

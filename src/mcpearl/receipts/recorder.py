@@ -147,6 +147,11 @@ class Recorder:
         """End the process that writes, as a part of the tree; another one is started."""
         return path == ("receipts",) and self._scribe is not None and self._scribe.kill()
 
+    @property
+    def refusing(self) -> str | None:
+        """Why calls are refused now, without the names of files; None if they are not."""
+        return self._told if self._full and self._refuses else None
+
     # Calls
 
     # The two functions that are made here run for every call, so they do as little as possible.

@@ -199,8 +199,8 @@ class Scribe:
         self._records += len(self._lines)
         if self._records >= _MANY and self._setup.patient:
             self._setup.patient = False
+            self._tell("patient", None)  # before: it may get no time to do that afterwards
             _yield_to_others()
-            self._tell("patient", None)
         self._lines, self._batches = [], 0
         self._failing = False
         self._tell("written", self._written)

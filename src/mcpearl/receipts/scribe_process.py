@@ -24,6 +24,7 @@ logger = logging.getLogger("mcpearl.receipts")
 _CHUNK = 1 << 16
 _BLOCKED = 10.0  # seconds for which a method of this class may wait
 _LATE = 1.0  # seconds after which a batch should be written
+_ENDING = 0.005  # seconds between looks at a process that ends
 _AGAIN = Backoff(delays=doubling(0.1, 10.0), settled_after=30.0)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe import main; main()"
 
@@ -63,7 +64,8 @@ class ScribeProcess:
         self._acknowledged = 0  # batches that this process has written
         self._patient = False  # whether the process works in idle time only
         self._watching = False  # whether it is going to be checked that a batch is written in time
-        self._replaced: list[subprocess.Popen[bytes]] = []  # processes that were killed
+        self._due = 0.0  # when that is checked
+        self._replaced: list[subprocess.Popen[bytes]] = []  # processes that are left to end
         self._failing = False
         self._restarts = 0
         self._last_error: str | None = None
@@ -90,21 +92,36 @@ class ScribeProcess:
 
     async def open(self) -> bytes:
         """Start the process and wait until the log is open; return the secret of the salts."""
-        self._start()
-        return await self._opened
+        try:
+            self._start()
+        except OSError as error:
+            raise Unusable(f"receipts cannot be written: {_not_started(error)}") from None
+        try:
+            return await self._opened
+        except asyncio.CancelledError:
+            self._ended.set()
+            self._forget_channel()  # so it ends
+            self._replaced.append(self._process)
+            self._reap_later()
+            raise
 
     def _start(self) -> None:
-        self._channel, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
         with theirs:
             program = _PROGRAM.format(path=sys.path)
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                # Signals of a terminal do not reach it. In a session of its own, it would have a share
-                # of the processors of its own, however patient it is.
-                process_group=0,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", program],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    # Signals of a terminal do not reach it. In a session of its own, it would have a
+                    # share of the processors of its own, however patient it is.
+                    process_group=0,
+                )
+            except OSError:
+                ours.close()
+                raise
+        self._channel = ours
         self._channel.setblocking(False)
         self._frames = Frames()
         self._acknowledged = 0
@@ -132,8 +149,11 @@ class ScribeProcess:
             async with asyncio.timeout(_BLOCKED):
                 await self._end()
         except TimeoutError:
-            logger.warning("receipts are still being written to %s", self._setup.folder)
-            self._forget_channel()
+            if not self._ended.is_set():
+                logger.warning("receipts are still being written to %s", self._setup.folder)
+                self._ended.set()
+                self._patient = False
+                self._forget_channel()
 
     async def _end(self) -> None:
         """Wait until the process has ended; replace one that gets no time to end."""
@@ -141,10 +161,12 @@ class ScribeProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LATE):
                     await self._ended.wait()
-                    return
             if not self.handed:  # otherwise `_check` sees to it
                 self._replace()
         await self._ended.wait()
+        while self._replaced:
+            self._reap()
+            await asyncio.sleep(_ENDING)
 
     # Handing over
 
@@ -161,18 +183,23 @@ class ScribeProcess:
     def _watch(self, seconds: float) -> None:
         """Check after a while that the oldest batch is not late."""
         self._watching = True
-        self._loop.call_later(seconds, self._check)
+        self._due = self._loop.time() + seconds
+        self._loop.call_at(self._due, self._check)
 
     def _check(self) -> None:
         self._watching = False
-        if self._timer is None and not self._ended.is_set():
+        if self._patient:
             self._readable()  # the server may have been busy, and not the scribe
-        if self.handed and self._patient and not self._failing:
-            left = self.handed[0].at + _LATE - self._loop.time()
-            if left > 0:
-                self._watch(left)
-            else:
-                self._replace()
+        if not self._patient or not self.handed:
+            return
+        now = self._loop.time()
+        left = self.handed[0].at + _LATE - now
+        if left > 0:
+            self._watch(left)
+        elif self._failing or now > self._due + _LATE / 2:
+            self._watch(_LATE)  # another process could not write; or this one had no time itself
+        else:
+            self._replace()
 
     def _replace(self) -> None:
         """Start a process that does not wait for idle time, in place of one that got too little."""
@@ -182,20 +209,25 @@ class ScribeProcess:
             "receipts are late, as other processes keep the processors busy; another process takes its "
             "share of them to write receipts"
         )
-        self._setup.patient = False
+        self._setup.patient = self._patient = False
         self._forget_channel()
         # It may take long to end, too; until then it may hold the lock of the log.
         self._process.kill()
         self._replaced.append(self._process)
-        self._start()
-        self._reap()
+        self._reap_later()
+        self._launch()
 
     def _reap(self) -> None:
         self._replaced = [each for each in self._replaced if each.poll() is None]
+
+    def _reap_later(self) -> None:
+        self._reap()
         if self._replaced:
-            self._loop.call_later(_LATE, self._reap)
+            self._loop.call_later(_LATE, self._reap_later)
 
     def _forget_channel(self) -> None:
+        if self._channel.fileno() < 0:
+            return
         self._loop.remove_reader(self._channel)
         self._loop.remove_writer(self._channel)
         self._channel.close()
@@ -261,6 +293,8 @@ class ScribeProcess:
                 self._acknowledge(detail)
             elif what == "patient":
                 self._patient = True
+                if self.handed and not self._watching:
+                    self._watch(_LATE)
             elif what == "failing":
                 self._failing = True
                 self._failed(detail)
@@ -290,32 +324,65 @@ class ScribeProcess:
         self._written()
 
     def _lost(self) -> None:
-        """Note the end of the process; start another one if it was not meant to end."""
+        """Note that the process ends; start another one if it was not meant to end."""
         self._forget_channel()
-        code = self._process.wait()
+        self._patient = False
+        if not self._closing:
+            self._failing = True
+        self._bury()
+
+    def _bury(self) -> None:
+        """Wait until the process has ended: one that works in idle time may take long to."""
+        code = self._process.poll()
+        if code is None:
+            self._loop.call_later(_ENDING, self._bury)
+            return
+        if self._ended.is_set():
+            return
         was_open = self._opened.done() and self._opened.exception() is None
-        if self._closing and was_open and self.handed and not self._is_last:
+        if self._closing and was_open and (self.handed or code) and not self._is_last:
             self._is_last = True
             self._again()
             return
         if self._closing or not was_open:
-            self._ended.set()
             if not self._opened.done():
                 self._opened.set_exception(
                     Unusable(f"receipts cannot be written: their process ended with code {code}")
                 )
-            if self.handed:
-                logger.error("%d batches of receipts were lost", len(self.handed))
+            self._give_up()
             return
         self._retries.worked_for(self._loop.time() - self._began)
-        delay = self._retries.next_delay()
+        self._try_later(f"the process that writes receipts ended with code {code}")
+
+    def _give_up(self) -> None:
+        self._ended.set()
+        if self.handed:
+            logger.error("%d batches of receipts were lost", len(self.handed))
+
+    def _try_later(self, problem: str) -> None:
+        """Start another process after a while."""
         self._failing = True
-        self._last_error = f"the process that writes receipts ended with code {code}"
-        self._failed(self._last_error)
-        self._timer = self._loop.call_later(delay, self._again)
+        self._last_error = problem
+        self._failed(problem)
+        self._timer = self._loop.call_later(self._retries.next_delay(), self._again)
 
     def _again(self) -> None:
         self._timer = None
         logger.warning("the process that writes receipts is started again")
         self._restarts += 1
-        self._start()
+        self._launch()
+
+    def _launch(self) -> None:
+        """Start a process; try again later if that is not possible now."""
+        try:
+            self._start()
+        except OSError as error:  # such as too many open files or processes
+            if self._closing:
+                logger.error("%s", _not_started(error))
+                self._give_up()
+            else:
+                self._try_later(_not_started(error))
+
+
+def _not_started(error: OSError) -> str:
+    return f"the process that writes receipts cannot be started: {error}"

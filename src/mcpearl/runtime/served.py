@@ -10,7 +10,8 @@ contexts: ContextVar[list[Context] | None] = ContextVar("mcpearl_served", defaul
 
 
 def append() -> None:
-    """Append a copy of the current context, if the request is going to be logged."""
+    """Append a copy of the context of a call, if the request that carried it is going to be logged."""
     found = contexts.get()
     if found is not None:
+        contexts.set(None)  # for calls that its handler makes, which the request did not carry
         found.append(copy_context())

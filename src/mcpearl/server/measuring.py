@@ -92,7 +92,10 @@ class Measuring:
         parts = list(self._server.tree().walk())
         down = [node for _, node in parts if _is_down(node)]
         store = self._server.shared
-        is_ready = not (down or self._server.web.draining) and (store is None or store.is_up)
+        recorder = self._server.core.recorder
+        is_refusing = recorder is not None and recorder.refusing is not None
+        is_draining = self._server.web.draining
+        is_ready = not (down or is_draining or is_refusing) and (store is None or store.is_up)
         isolation = self._server.isolation
         waiting = 0 if isolation is None else sum(pool.waiting for pool in isolation.pools)
         upstreams = Counter(self._server.upstream_states())

@@ -4,10 +4,11 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
+import uvicorn
 import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import serve
@@ -115,6 +116,57 @@ async def test_a_client_that_does_not_speak_mcp_is_refused():
                 pass
         assert caught.value.response.status_code == 400
         assert b"missing subprotocol" in caught.value.response.body
+
+
+@pytest.mark.parametrize("wire", ["websocket", "http", "asgi"])
+async def test_a_refused_handshake_is_logged_with_its_reason(
+    wire: str, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "mcpearl.http")
+    port, app = free_port(), make_app()
+    if wire == "asgi":
+        serve_it = under_uvicorn(app.asgi(websocket="/ws"), port)
+    elif wire == "http":
+        serve_it = serving(app, Http(port=port, websocket="/ws"))
+    else:
+        serve_it = serving(app, WebSocket(port=port, path="/ws"))
+    async with serve_it:
+        url = f"ws://127.0.0.1:{port}/ws?key=s3cret"
+        with pytest.raises(InvalidStatus):
+            async with opened(url, origin="https://evil.example"):
+                pass
+        with pytest.raises(InvalidStatus):
+            async with connect(url, proxy=None, additional_headers={"X-Key": "s3cret"}):
+                pass
+        if wire != "asgi":  # uvicorn answers this one itself
+            unfit = {"Sec-WebSocket-Protocol": "mcp, s3cret=="}
+            with pytest.raises(InvalidStatus):
+                async with connect(url, proxy=None, additional_headers=unfit):
+                    pass
+    told = [text for text in caplog.messages if text.startswith("refused GET '/ws' of 127.0.0.1")]
+    assert len(told) == (2 if wire == "asgi" else 3)
+    assert "with 403: " in told[0]
+    assert "evil.example" in told[0]
+    assert "with 400: " in told[1]
+    assert "subprotocol" in told[1]
+    assert wire == "asgi" or told[2].endswith(
+        "The header Sec-WebSocket-Protocol is missing or not valid"
+    )
+    assert "s3cret" not in caplog.text
+
+
+@asynccontextmanager
+async def under_uvicorn(application: Any, port: int) -> AsyncIterator[None]:
+    config = uvicorn.Config(application, port=port, log_level="critical", lifespan="on")
+    server = uvicorn.Server(config)
+    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+    task = asyncio.create_task(server.serve())
+    try:
+        await eventually(lambda: server.started)
+        yield
+    finally:
+        server.should_exit = True
+        await task
 
 
 async def test_a_welcome_origin():

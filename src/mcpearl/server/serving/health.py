@@ -83,6 +83,9 @@ class Health:
         late = self._server.lag.worst(_RECENTLY)
         if late > _LATE:
             found["loop"] = f"the event loop was held up for {late:.1f} s just now"
+        recorder = self._server.core.recorder
+        if recorder is not None and recorder.refusing is not None:
+            found["receipts"] = recorder.refusing
         for part in self._server.parts.root.tree().children:
             if part.name not in DISPENSABLE:
                 found.update(_failed(part))

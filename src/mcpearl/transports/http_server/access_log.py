@@ -93,8 +93,9 @@ class LoggedAccess(AccessLog):
     def _log(self, request: Any, began: float) -> None:
         milliseconds = (clock.monotonic() - began) * 1000
         address = request.peer.address
+        contexts, request.contexts = request.contexts, None  # they refer to the request, too
         # A batch has several calls, whose ids are not those of the request.
-        log = request.contexts[0].run if len(request.contexts) == 1 else _call
+        log = contexts[0].run if len(contexts) == 1 else _call
         log(
             logger.info,
             "%s %s %s %s %d bytes %.1f ms%s",

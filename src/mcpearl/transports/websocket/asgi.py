@@ -18,6 +18,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Budget
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import ServedLocation
+from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.transport import Channel, Outgoing, Receiver
 from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
@@ -212,14 +213,16 @@ class AsgiWebSockets:
         self._max_connections = max_connections
         self._stall_timeout = stall_timeout
         self._open: set[Served] = set()
+        self._refusals = RefusedRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one client from its handshake to its end."""
         await receive()  # the request to connect
+        request = _request_of(scope)
         try:
-            request = _request_of(scope)
             principal = await self._admit(scope, request)
         except Refused as refused:
+            self._refusals.note(request, refused)
             await _refuse(scope, send, refused)
             return
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})

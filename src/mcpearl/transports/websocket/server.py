@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from websockets.exceptions import InvalidHeader
 from websockets.frames import CloseCode
 from websockets.http11 import Request as Handshake
 from websockets.http11 import Response
@@ -16,6 +17,7 @@ from mcpearl.net.http_server.request import PeerInfo, UpgradeRequest, gathered
 from mcpearl.net.tls import certificate_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import ServedLocation
+from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.socket import Acceptor, SocketServer
 from mcpearl.transports.websocket.deflate import ServerDeflate
 from mcpearl.transports.websocket.frames import (
@@ -46,8 +48,10 @@ class WebSocketServer(WebSocketStream, SocketServer):
         location: ServedLocation,
         gate: Gate | None = None,
         beat: Beat | None = None,
+        refusals: RefusedRequests | None = None,
     ) -> None:
         self.beat = beat or Beat()
+        self._refusals = refusals or RefusedRequests()
         self._location = location
         self._gate = gate
         self._admitting: asyncio.Task[None] | None = None
@@ -146,6 +150,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self.core.send_response(response)
         self.write_own()
         if self.core.state is not State.OPEN:
+            self._note(Refused(response.status_code, _reason(self.core.handshake_exc)))
             self.say_no_more(None)
             return
         self.receiver = self.reception.receive(self, principal)
@@ -165,10 +170,16 @@ class WebSocketServer(WebSocketStream, SocketServer):
     def _reject(self, refused: Refused) -> None:
         if self.finished:
             return
+        self._note(refused)
         response = self.core.reject(http.HTTPStatus(refused.status), f"{refused}\n")
         for name, value in refused.headers:
             response.headers[name.decode("latin-1")] = value.decode("latin-1")
         self._respond(response)
+
+    def _note(self, refused: Refused) -> None:
+        """Log why a client is refused that has sent its request."""
+        assert self.request is not None
+        self._refusals.note(self.request, refused)
 
     def _respond(self, response: Response) -> None:
         self.core.send_response(response)
@@ -216,8 +227,16 @@ class WebSocketServer(WebSocketStream, SocketServer):
         super().connection_lost(exc)
 
 
+def _reason(fault: Exception | None) -> str:
+    """Return why a handshake failed, without the value of a header, which may be a secret."""
+    if isinstance(fault, InvalidHeader):
+        return f"The header {fault.name} is missing or not valid"
+    return str(fault)
+
+
 def acceptor(
     reception: Acceptor, location: ServedLocation, gate: Gate | None, beat: Beat
 ) -> Callable[[], WebSocketServer]:
     """Return a function that makes the server's side of each client."""
-    return lambda: WebSocketServer(reception, location, gate, beat)
+    refusals = RefusedRequests()
+    return lambda: WebSocketServer(reception, location, gate, beat, refusals)

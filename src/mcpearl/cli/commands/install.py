@@ -70,8 +70,10 @@ def present(project: bool) -> list[HostFile]:
     found = [each for each in host_files(project) if each.path.exists() or _is_there(each)]
     if not found:
         names = ", ".join(each.host for each in host_files(project))
-        where = "has a file in this project" if project else "was found on this computer"
-        raise CommandFailed(f"no host {where}", hint=f"name one: {names}; or pass --print")
+        here, anywhere = "no host has a file in this project", "no host was found on this computer"
+        raise CommandFailed(
+            here if project else anywhere, hint=f"name one: {names}; or pass --print"
+        )
     return found
 
 

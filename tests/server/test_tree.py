@@ -166,7 +166,7 @@ async def test_an_http_wire_that_fails_loses_its_sessions() -> None:
         await eventually(lambda: app.tree().find("wires").children[0].restarts == 1)  # type: ignore[union-attr]
         result = await client.call_tool("add", {"a": 1, "b": 2})
         assert result.structured_content == {"result": 3}
-        assert phases.count("initializing") == 2, "there was a new session"
+        assert phases.count("initializing") >= 2, "there was a new session"
 
 
 async def test_all_wires_together_are_opened_again(tmp_path: Path) -> None:

@@ -134,8 +134,13 @@ class Calls:
     def start_at_once(self, call: Call) -> None:
         """Start a call of a tool that is known not to wait."""
         if self.minded:
-            self.start(call)
-            return
+            if self._closing:
+                self.answer(call, shutting_down())
+                return
+            if self._note is not None:
+                call.noted = self._note(call)
+            else:
+                call.noted = call.read or clock.monotonic()
         stand_in = self._stand_in or self._make_stand_in()
         work = run_through(self._loop, self.run(call), stand_in)
         if work is not None:

@@ -24,7 +24,7 @@ SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the span in a context."""
 
 
-STRETCH = 256  # calls that are decided on at once
+STRETCH = 1024  # calls that are decided on at once
 _UNTIL_LOOK = 16  # calls after which it is checked again whether the SDK is set up
 
 

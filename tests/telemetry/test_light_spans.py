@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -343,3 +344,26 @@ async def test_spans_that_handlers_make_over_http_are_sampled_with_their_call(
     assert 0 < len(calls) < EACH
     assert set(parents) == calls
     assert len(parents) == len(calls)
+
+
+@pytest.mark.parametrize("is_set", [False, True], ids=["empty context", "a variable is set"])
+async def test_calls_over_http_have_contexts_of_their_own(is_set: bool, provide: Provide) -> None:
+    """A call sees what was set where the server started, and nothing that another call has set."""
+    provide(ParentBased(TraceIdRatioBased(0.3)))
+    variable: ContextVar[str] = ContextVar("variable", default="default")
+    app = Server("traced", telemetry=True)
+
+    @app.tool
+    async def work() -> list[str | bool]:
+        found = variable.get()
+        variable.set("of a call")
+        return [found, trace.get_current_span().get_span_context().is_valid]
+
+    if is_set:
+        variable.set("of the server")
+    async with (
+        app.serving("http", port=0) as url,
+        Client(url, telemetry=False, protocol="2026-07-28") as client,
+    ):
+        results = [(await client.call_tool("work")).data for _ in range(EACH)]
+    assert results == [["of the server" if is_set else "default", True]] * EACH

@@ -6,7 +6,7 @@ together.
 """
 
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
 
 from mcpearl.protocol.events import Call
@@ -97,6 +97,7 @@ class SampledCalls(TimedCalls):
         "_end_late",
         "_free",
         "_marked",
+        "_marked_copy",
         "_pass_by",
         "_passed",
         "_resume",
@@ -114,6 +115,9 @@ class SampledCalls(TimedCalls):
         self._free = 0  # calls that are not followed, and for which the context is marked
         self._marked = False
         self._passed: Any = None  # removes the mark
+        marked = Context()
+        marked.run(self._pass_by)
+        self._marked_copy = marked.copy  # returns a context that has nothing but the mark
 
     def begin_read(self) -> Callable[[Call], None]:
         """Return the function that starts each of the calls that were read together."""
@@ -190,7 +194,10 @@ class SampledCalls(TimedCalls):
                     row.make_room()
                 row.since = call.read or clock.monotonic()
             context = copy_context()
-            context.run(self._pass_by)
+            if context:
+                context.run(self._pass_by)
+            else:  # as in connections of the server's own port
+                context = self._marked_copy()
             try:
                 stand_in = self._stand_in or self._make_stand_in()
                 work = run_through(self._loop, self.run(call), stand_in, context)

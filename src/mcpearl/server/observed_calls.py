@@ -12,7 +12,7 @@ from typing import Any
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, run_through
-from mcpearl.runtime.observer import MOST_IN_ROW, FollowedLate
+from mcpearl.runtime.observer import MOST_IN_ROW
 from mcpearl.runtime.observers import Guarded
 from mcpearl.runtime.sampled import Sampled
 from mcpearl.server.calls import Calls, Run, shutting_down
@@ -161,14 +161,18 @@ class SampledCalls(TimedCalls):
 
         Returns False, with nothing started, for a call that the observer does not follow in this way.
         """
-        row = self._row
-        if self._closing or _has_trace(call.params.meta or {}):
+        row, meta = self._row, call.params.meta
+        if self._closing or (meta is not None and _has_trace(meta)):
             return False
         began = clock.monotonic() if row is None else row.since
         late = self._begin_late(call, began, self._passed)
         if late is None:
             return False
-        self._begin_late_call(call, late)
+        entered = late.enter()
+        try:
+            self._begin(call, None)
+        finally:
+            self._resume(entered)
         if call.work is not None:
             self._leave(call)
         if row is not None and not self._end.is_open(call):  # otherwise its end is told
@@ -222,13 +226,6 @@ class SampledCalls(TimedCalls):
         finally:
             self._row = None
             self._resume(self._passed)
-
-    def _begin_late_call(self, call: Call, late: FollowedLate) -> None:
-        entered = late.enter()
-        try:
-            self._begin(call, None)
-        finally:
-            self._resume(entered)
 
     def start(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a context that is prepared for it."""

@@ -7,6 +7,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from mcpearl.telemetry.durations import Attributes
+from mcpearl.telemetry.light_spans import LightSpans
 from mcpearl.telemetry.sampling import SPAN, attaching
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ class LateCall(Context):
         observer: Makes the span.
         call: The call.
         began: When it began, in monotonic time.
+        spans: Exports the span if nothing has looked at it.
     """
 
-    __slots__ = ("_call", "_ids", "_observer", "_traced", "began")
+    __slots__ = ("_call", "_ids", "_observer", "_traced", "began", "spans")
 
-    def __init__(self, observer: "OpenTelemetry", call: Any, began: float) -> None:
+    def __init__(
+        self, observer: "OpenTelemetry", call: Any, began: float, spans: LightSpans
+    ) -> None:
         self._observer = observer
+        self.spans = spans
         self._call = call  # None once it has ended: the call refers to this object
         self._traced: Traced | None = None
         self._ids: trace.SpanContext | None = None  # of a span that ended before anything looked

@@ -220,7 +220,7 @@ class LightSpans:
             end_time=times[1],
             instrumentation_scope=tracer._instrumentation_scope,
         )
-        for processor in self._processors:
+        for processor in tracer.span_processor._span_processors:
             processor.on_end(ended)
 
     def materialize(

@@ -122,10 +122,10 @@ class OpenTelemetry(SamplingObserver):
             call.method == "tools/call"
             and (around is Token.MISSING or (around.__class__ is Context and not around))
             and not self._telemetry.contents
-            and self._coin.makes_light_spans
             and not self._records()
         ):
-            return LateCall(self, call, began)
+            spans = self._coin.light_spans()
+            return None if spans is None else LateCall(self, call, began, spans)
         return None
 
     def begin_earlier(self, call: Any, began: float) -> Traced:
@@ -136,23 +136,18 @@ class OpenTelemetry(SamplingObserver):
 
     def end_late(self, late: LateCall, call: Any, ended: float) -> None:
         """End the span of a call of a tool that succeeded."""
-        if self._coin.makes_light_spans:
-            ids = self._coin.new_ids()
-            if late.end_unseen(ids):
-                self._export(ids, call, late.began, ended)
-                return
-        traced = late.end()
-        if traced is not None:
-            self._end(traced, call, None, "result", None)
-
-    def _export(self, ids: trace.SpanContext, call: Any, began: float, ended: float) -> None:
-        """Export the light span of a call of a tool that succeeded."""
+        ids = self._coin.draw_ids()
+        if not late.end_unseen(ids):
+            traced = late.end()
+            if traced is not None:
+                self._end(traced, call, None, "result", None)
+            return
         name, now = call.params.name, time.time_ns()
         what = call.method, name, *self._travels_of(call)
         attributes = (self._described.get(what) or self._describe(*what)).copy()
         self._describe_caller(attributes, call)
-        times = now - int((ended - began) * 1e9), now
-        self._coin.export(f"{call.method} {name}", ids, self._kind, attributes, times)
+        times = now - int((ended - late.began) * 1e9), now
+        late.spans.export(f"{call.method} {name}", ids, self._kind, attributes, times)
 
     def _parent_of(self, call: Any) -> Context | None:
         """Return the context that a call belongs to; None for one that begins a trace by itself.

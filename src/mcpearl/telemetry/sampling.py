@@ -69,7 +69,7 @@ class Coin:
 
         This is one draw for all of them; each has the same chance as if it were drawn by itself.
         """
-        if not self._knows_the_rate():
+        if self.bound is None and not self._knows_the_rate():
             return (0, True) if self._looked else (_UNTIL_LOOK, False)
         if not self._rate:
             return STRETCH, False
@@ -89,26 +89,13 @@ class Coin:
         if self.bound:
             self._ids.trace_id = _trace_below(self.bound)
 
-    @property
-    def makes_light_spans(self) -> bool:
-        """Whether spans are light that begin a trace and have no links."""
-        return self._light is not None and self._light.suit()
+    def light_spans(self) -> LightSpans | None:
+        """Return what exports the spans that begin a trace and have no links, if those are light."""
+        return self._light if self._light is not None and self._light.suit() else None
 
-    def new_ids(self) -> SpanContext:
+    def draw_ids(self) -> SpanContext:
         """Draw the ids of a span that begins a trace which is sampled."""
         return context_in(_trace_below(self.bound or 1))
-
-    def export(
-        self,
-        name: str,
-        ids: SpanContext,
-        kind: SpanKind,
-        attributes: Attributes,
-        times: tuple[int, int],
-    ) -> None:
-        """Export a light span that begins a trace and has ended. See `makes_light_spans`."""
-        if self._light is not None:
-            self._light.export(name, ids, kind, attributes, times)
 
     def start_span(
         self,

@@ -28,16 +28,16 @@ MANY = 10_000  # series of one page
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure each kind of telemetry beside a server without any, in turns."""
-    rounds = 1 if quick else 5
+    rounds = 1 if quick else 11  # starts of the same server differ more than turns of one
     for number in range(1, rounds + 1):
         say(f"telemetry: round {number} of {rounds}")
         with results.noting("telemetry on stdio"):
-            found, taken = on_stdio(1_000 if quick else 2_000, 9)
+            found, taken = on_stdio(1_000 if quick else 2_000, 5)
             for kind, share in found.items():
                 results.add_round(f"{NAMES[kind]}_stdio", MCPEARL.name, share, taken)
         if wrk.is_there():
             with results.noting("telemetry over HTTP"):
-                found, taken = over_http(3 if quick else 7)
+                found, taken = over_http(3)
                 for kind, share in found.items():
                     results.add_round(f"{NAMES[kind]}_http", MCPEARL.name, share, taken)
         with results.noting("a page of metrics"):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mcpearl import types
-from mcpearl.protocol.fields import BLOCKS, MEMBERS, REWRITES, narrow
+from mcpearl.protocol.fields import BLOCKS, MEMBERS, REWRITES, _members, narrow
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types import (
     Annotations,
@@ -334,6 +334,19 @@ def test_every_row_names_a_member_and_versions_that_exist() -> None:
     for span in spans:
         first, _, last = span.partition("..")
         assert {first, last} <= {"", *VERSIONS} or (first, last) == ("9999", "0000")
+
+
+def test_members_are_found_as_msgspec_finds_them() -> None:
+    """Annotations are read as they are written, and a member that a version lacks becomes None."""
+    named = (getattr(types, name) for name in types.__all__)
+    structs = [each for each in named if isinstance(each, type) and issubclass(each, types.Wire)]
+    assert len(structs) > 100
+    for kind in structs:
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        found = _members(kind)
+        assert {name: field.type for name, field in fields.items()} == found, kind
+        for name in MEMBERS.get(kind.__name__, ()):
+            assert fields[name].default is None, (kind, name)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

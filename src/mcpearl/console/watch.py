@@ -17,6 +17,7 @@ from msgspec import Struct
 from mcpearl.protocol.events import Call, Encoded, EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import FastObserver, Outcome, outcome_of
+from mcpearl.runtime.tracing import ids_of
 from mcpearl.types.base import Result, encode
 
 KEPT = 500  # calls that a page is shown when it is opened
@@ -223,9 +224,8 @@ def session_of(call: Call) -> str | None:
 def trace_of(call: Call) -> str | None:
     """Return the id of the trace that a call belongs to, if its `_meta` has one."""
     meta = getattr(call.params, "meta", None)
-    parent = meta.get("traceparent") if isinstance(meta, dict) else None
-    parts = parent.split("-", 3) if isinstance(parent, str) and len(parent) < 200 else ()
-    return parts[1] if len(parts) > 2 else None
+    named = ids_of(meta.get("traceparent")) if isinstance(meta, dict) else None
+    return None if named is None else named[0]
 
 
 _ABOUT: dict[By, Callable[[Call], str | None]] = {

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-_HEXADECIMAL = frozenset("0123456789abcdef")
+from mcpearl.runtime.tracing import ids_of
+
 LONGEST_NAME = 256  # characters kept of what a caller chose
 _ID = len('{"jsonrpc":"2.0","id":')
 _SALT = 16
@@ -256,9 +257,8 @@ def _name(read: _RecordedParams) -> str | None:
 
 
 def _trace_id(parent: Any) -> str | None:
-    """Return the id of a trace from `traceparent`, if it is one."""
-    found = parent[3:35] if isinstance(parent, str) else ""
-    return found if len(found) == 32 and _HEXADECIMAL.issuperset(found) else None
+    named = ids_of(parent)
+    return None if named is None else named[0]
 
 
 def _is_marked(data: bytes) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from mcpearl.runtime import served
 from mcpearl.runtime.observer import Observer
+from mcpearl.runtime.tracing import ids_of
 from mcpearl.telemetry.recent import name_of
 
 _call: ContextVar[Any] = ContextVar("mcpearl_call", default=None)
@@ -53,14 +54,8 @@ def ids() -> dict[str, str]:
 def _trace_of(call: Any) -> dict[str, str]:
     """Return the ids of the trace that a request names, where nothing is traced here."""
     meta = getattr(getattr(call, "params", None), "meta", None)
-    parent = meta.get("traceparent") if meta else None
-    if not isinstance(parent, str) or len(parent) > 128:
-        return {}
-    parts = parent.split("-")
-    if len(parts) < 4 or len(parts[1]) != 32 or len(parts[2]) != 16:
-        return {}
-    is_hex = all(character in "0123456789abcdef" for character in parts[1] + parts[2])
-    return {"trace_id": parts[1], "span_id": parts[2]} if is_hex else {}
+    named = ids_of(meta.get("traceparent")) if meta else None
+    return {} if named is None else {"trace_id": named[0], "span_id": named[1]}
 
 
 class AddIds(logging.Filter):

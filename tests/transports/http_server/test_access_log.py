@@ -13,7 +13,7 @@ from mcpearl import Client
 from mcpearl.auth import StaticTokens
 from mcpearl.runtime.line_file import LineFile
 from mcpearl.transports.http_server.access_log import FiledAccess
-from tests.transports.raw_http import Raw, message
+from tests.transports.raw_http import Raw, message, modern
 from tests.transports.suite_server import make_app
 from tests.waiting import eventually
 
@@ -63,6 +63,33 @@ async def test_a_file_has_a_line_for_every_request(tmp_path: Path):
     assert "POST /secret 404" in after
     assert "POST /moved\\n 404" in after
     assert "abc" not in before + after
+
+
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+async def test_a_line_in_a_file_has_the_ids_that_the_request_names(tmp_path: Path):
+    log = tmp_path / "access.log"
+    named: list[tuple[Any, dict[str, Any], str]] = [
+        (7, {"traceparent": TRACE}, f"id=7 trace={'a' * 32}"),
+        ("two\nlines", {}, r"id='two\nlines'"),
+        ("b", {"traceparent": "x" * 100_000}, "id='b'"),
+        ("c" * 1000, {"traceparent": [1]}, f"id='{'c' * 128}'"),
+    ]
+    call = {"name": "add", "arguments": {"a": 1, "b": 2}}
+    async with make_app().serving("http", port=0, access_log=log) as url:
+        raw = Raw(port_of(url))
+        for id, more, _ in named:
+            headers, body = modern("tools/call", call, id, **more)
+            assert (await raw.post(body, headers)).status == 200
+        session = await raw.initialize("2025-03-26")
+        for id, more, _ in named:
+            await session.ask("tools/call", {**call, "_meta": more}, id)
+        calls = [message("tools/call", call, number) for number in (8, 9)]
+        assert len((await session.post(calls)).json) == 2  # a batch has no id of its own
+    lines = [line.partition(" ms")[2].lstrip() for line in log.read_text().splitlines()]
+    expected = [ids for _, _, ids in named]
+    assert lines == [f"{ids} tools/call add" for ids in expected] + ["", "", *expected, ""]
 
 
 async def test_a_file_under_asgi_too(tmp_path: Path):

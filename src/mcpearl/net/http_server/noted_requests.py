@@ -1,5 +1,6 @@
-"""Requests that note the status and the size of their response, for an access log."""
+"""Requests that note what they carried, and the status and size of their response, for an access log."""
 
+from collections.abc import Sequence
 from contextvars import Context
 from typing import Any
 
@@ -17,8 +18,10 @@ class NotedHttp1Request(Http1Request):
     """The status of the response; 0 as long as there is none."""
     size: int = 0
     """Bytes of its body."""
+    carried: Sequence[Any] = ()
+    """The calls that it carried, from when they begin until the request is logged."""
     contexts: list[Context] | None = None
-    """The contexts of the calls that it carried, where these are logged."""
+    """The contexts of these calls, where they are logged."""
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
         """Send a whole response, unless the client has to read first."""
@@ -45,7 +48,7 @@ class NotedHttp1Request(Http1Request):
 class NotedAsgiRequest(AsgiRequest):
     """A request from an ASGI server."""
 
-    __slots__ = ("contexts", "size", "status")
+    __slots__ = ("carried", "contexts", "size", "status")
 
     def __init__(self, *details: Any) -> None:
         super().__init__(*details)
@@ -53,6 +56,8 @@ class NotedAsgiRequest(AsgiRequest):
         """The status of the response; 0 as long as there is none."""
         self.size = 0
         """Bytes of its body."""
+        self.carried: Sequence[Any] = ()
+        """The calls that it carried, from when they begin until the request is logged."""
 
     async def start(self, status: int, headers: HeaderPairs) -> None:
         """Begin a response that is sent in parts."""

@@ -14,6 +14,7 @@ from typing import Any
 from mcpearl.net.http_server.request import Head, HeaderMap, Serving, Work
 from mcpearl.runtime import clock, served
 from mcpearl.runtime.line_file import LineFile
+from mcpearl.runtime.tracing import ids_of
 
 logger = logging.getLogger("mcpearl.access")
 
@@ -110,7 +111,7 @@ class LoggedAccess(AccessLog):
 
 
 class FiledAccess(AccessLog):
-    """Appends to a file. Lines begin with the time, and then look like those of the logger.
+    """Appends to a file. Lines begin with the time, and then look like those of the logger, with ids.
 
     What lines have in common is made once.
 
@@ -140,8 +141,11 @@ class FiledAccess(AccessLog):
         answer = self._answers.get(size) if status == 200 else None
         tenths = int((ended - began) * 10_000 + 0.5)
         took = _MILLISECONDS[tenths] if tenths < _SHORT else f"{tenths / 10:.1f}"
+        carried, request.carried = request.carried, ()  # they refer to the request, too
+        ids = _ids_of(carried[0]) if len(carried) == 1 else ""
         self._put(
-            f"{self._time} {host} {where} {answer or self._answer(status, size)} {took} ms{what}\n"
+            f"{self._time} {host} {where} {answer or self._answer(status, size)} {took} ms"
+            f"{ids}{what}\n"
         )
 
     def _said(self, request: Any) -> tuple[str, str]:
@@ -175,6 +179,17 @@ class FiledAccess(AccessLog):
     def close(self) -> None:
         """Write what is left."""
         self._file.close()
+
+
+def _ids_of(call: Any) -> str:
+    """Return the id of a call, and that of the trace which its client says that it belongs to."""
+    id, meta = call.id, getattr(call.params, "meta", None)
+    said = f" id={id}" if id.__class__ is int else f" id={id[:_LONGEST]!a}"
+    if meta and "traceparent" in meta:
+        named = ids_of(meta["traceparent"])
+        if named is not None:
+            return f"{said} trace={named[0]}"
+    return said
 
 
 def _call(log: Callable[..., None], *arguments: object) -> None:

@@ -35,6 +35,7 @@ from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.header_check import MODERN_ONLY, MessageHeaders
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import LegacyRequests
+from mcpearl.transports.http_server.noted_post import NotedPost
 from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.post import PostOutlet, Terms
@@ -102,6 +103,7 @@ class Endpoint:
         """Counts and logs what is refused."""
         self._websockets = websockets
         self._asgi_request = NotedAsgiRequest if settings.access_log else AsgiRequest
+        self._outlet = NotedPost if settings.access_log else PostOutlet
         self._asgi_heads = AsgiHeads()
         self._budget = host.budget
         callers = Callers(host.budget, host.anonymous)
@@ -319,7 +321,7 @@ class Endpoint:
         headers = notes.post
         if headers is None:
             headers = notes.post = read_post(request.headers)
-        outlet, body = PostOutlet(self._terms, request, principal), request.body
+        outlet, body = self._outlet(self._terms, request, principal), request.body
         if body is None or len(body) > _LARGE:
             return self._post_later(request, outlet, headers, principal)
         return self._post_whole(request, outlet, headers, body, principal)

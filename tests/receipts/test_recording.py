@@ -780,12 +780,15 @@ async def test_calls_go_on_while_the_disk_is_full_and_the_gap_is_recorded(
             for _ in range(20):
                 assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
             assert recorder._full
+            assert app.core.counters()["receipts_up"] == 0
         await eventually(lambda: not recorder._full)
         await client.call_tool("add", {"a": 1, "b": 2})
+        counted = app.core.counters()
+        assert counted["receipts_up"] == 1
     held = verified(folder)
     (gap,) = [record for record in held if record["kind"] == "gap"]
     assert gap["calls"] + calls_of(held).count(("add", "result", None)) == 22
-    assert gap["calls"] > 0
+    assert gap["calls"] == counted["calls_unrecorded"] > 0
     assert "File too large" in gap["reason"]
     assert "calls are not recorded" in caplog.text
 

@@ -36,15 +36,15 @@ def queries() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def exported() -> dict[str, dict[str, set[str]]]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set[str]]]:
     """The labels of every metric of a live server, each with the values it had."""
     import asyncio
 
-    return asyncio.run(live_page())
+    return asyncio.run(live_page(tmp_path_factory.mktemp("receipts") / "log"))
 
 
-async def live_page() -> dict[str, dict[str, set[str]]]:
-    app = make_app(telemetry=False, store=fresh_address())
+async def live_page(receipts: Path) -> dict[str, dict[str, set[str]]]:
+    app = make_app(telemetry=False, store=fresh_address(), receipts=receipts)
 
     @app.tool(task="required")
     async def long() -> str:

@@ -94,7 +94,8 @@ class Recorder:
         self._full = True  # whether calls are refused or not recorded
         self._reason = _CLOSED  # why, for the server's log: it may name files
         self._told = _CLOSED  # why, as callers are told
-        self._lost = 0  # how many calls were not recorded
+        self._lost = 0  # how many calls were not recorded, since the last record of a gap
+        self._lost_before = 0  # how many until then
         self._lost_since = clock.now()
         self._commits: list[asyncio.Future[None]] = []  # for what is noted
 
@@ -151,6 +152,15 @@ class Recorder:
     def refusing(self) -> str | None:
         """Why calls are refused now, without the names of files; None if they are not."""
         return self._told if self._full and self._refuses else None
+
+    def counters(self) -> dict[str, int]:
+        """Return whether calls are recorded, how many were not, and the bytes not written yet."""
+        scribe = self._scribe
+        return {
+            "receipts_up": int(not self._full),
+            "receipts_waiting": 0 if scribe is None else scribe.waiting,
+            "calls_unrecorded": self._lost_before + self._lost,
+        }
 
     # Calls
 
@@ -414,6 +424,7 @@ class Recorder:
             "reason": self._reason[:1000],
         }
         logger.error("%d calls were not recorded: %s", self._lost, self._reason)
+        self._lost_before += self._lost
         self._lost = 0
         self._add(gap)
 

@@ -238,7 +238,9 @@ class Server(Operating, Running):
             max_held=max_held,
             observer=observer,
         )
-        self.core.recorder = None if receipts is None else _recorder(receipts, name)
+        if receipts is not None:
+            self.core.recorder = _recorder(receipts, name)
+            self.core.add_counters(self.core.recorder.counters)
         self._pool.reached = self.core.refused
         self._be_watched(log, telemetry)
         self.core.add_counters(self._pool.counters)

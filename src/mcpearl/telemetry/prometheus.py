@@ -128,6 +128,17 @@ METRICS: dict[str, Metric] = {
     "streams": Metric("mcpearl_streams", "gauge", "HTTP streams that wait for something to send."),
     "threads": Metric("mcpearl_threads", "gauge", "Threads of plain handlers."),
     "threads_waiting": Metric("mcpearl_threads_waiting", "gauge", "Calls that wait for a thread."),
+    "receipts_up": Metric(
+        "mcpearl_receipts_up", "gauge", "Processes whose calls are recorded now."
+    ),
+    "receipts_waiting": Metric(
+        "mcpearl_receipts_waiting_bytes", "gauge", "Receipts that are not written yet."
+    ),
+    "calls_unrecorded": Metric(
+        "mcpearl_calls_unrecorded_total",
+        "counter",
+        "Calls that were answered although they could not be recorded.",
+    ),
 }
 _PREFIXES = tuple(name for name in METRICS if name.endswith("_"))
 _OTHER = Metric("mcpearl_other", "gauge", "Counters that have no metric of their own.", "counter")

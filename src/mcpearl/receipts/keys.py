@@ -97,8 +97,10 @@ def find_keys(
         folder: The log.
         name: The name of the log, for a new key.
     """
+    if given is None and (lines := os.environ.get(ENVIRONMENT, "").split()):
+        return parse_keys(lines, ENVIRONMENT)
     if given is None:
-        given = os.environ.get(ENVIRONMENT, "").split() or folder.with_name(f"{folder.name}.key")
+        given = folder.with_name(f"{folder.name}.key")
     if isinstance(given, str) and given.startswith(_PREFIX):
         given = given.split()
     if isinstance(given, (str, Path)):

@@ -130,6 +130,19 @@ def test_what_clients_sent_neither_forges_a_line_nor_acts_on_a_terminal(tmp_path
     assert mcpearl("receipts", "verify", folder, "--key", folder / "key.pub").code == 0
 
 
+@pytest.mark.parametrize("command", ["rotate", "salt"])
+def test_a_key_file_that_is_not_text_is_named(log: Path, tmp_path: Path, command: str) -> None:
+    key = tmp_path / "other.key"
+    key.write_bytes(b"\x8d\xff")
+    call = next(record["call"] for record in records(log) if record["kind"] == "end")
+    given = (key,) if command == "rotate" else (call, log, "--key", key)
+    done = mcpearl("receipts", command, *given)
+    assert done.code == 2
+    assert done.err == (
+        f"mcpearl: the key of the receipts cannot be used ({key}): it is not a file of text\n"
+    )
+
+
 def test_a_key_is_replaced(log: Path, tmp_path: Path) -> None:
     old = (log / "key.pub").read_text().strip()
     done = mcpearl("receipts", "rotate", tmp_path / "receipts.key")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mcpearl.receipts.keys import parse_keys
+from mcpearl.receipts.keys import read_keys
 from mcpearl.receipts.records import Salts
 from mcpearl.receipts.verifier import (
     LONGEST,
@@ -160,7 +160,7 @@ def salts_of(key_file: Path, call: str, folder: Path) -> tuple[bytes, bytes]:
     began = ("start", run)
     starts = (each.record for each in records(folder))
     ids = [each["key"] for each in starts if (each.get("kind"), each.get("run")) == began]
-    for key in parse_keys(key_file.read_text().split(), str(key_file)):
+    for key in read_keys(key_file):
         if key.id.hex() in ids:
             return Salts(key.salts(), run).of(int(number))
     raise NoSuchRecord(f"call {call} was not recorded in {folder} with a key of {key_file}")

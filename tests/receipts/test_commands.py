@@ -49,6 +49,15 @@ def test_a_log_is_verified_with_one_line_and_an_exit_code(log: Path) -> None:
     assert mcpearl("receipts", "verify", log, "--key", "nonsense+0+1").code == 2
 
 
+def test_a_private_key_given_to_verify_with_is_not_repeated(log: Path, tmp_path: Path) -> None:
+    key = tmp_path / "receipts.key"
+    for given in (key, key.read_text().strip()):
+        done = mcpearl("receipts", "verify", log, "--key", given)
+        assert done.code == 2
+        assert "its public half is needed: `key.pub`" in done.err
+        assert key.read_text().strip().rpartition("+")[2][:8] not in done.out + done.err
+
+
 def test_one_record_is_proven_and_verified_without_the_log(log: Path, tmp_path: Path) -> None:
     call = next(record["call"] for record in records(log) if record.get("name") == "add")
     done = mcpearl("receipts", "prove", call, log, cwd=tmp_path)

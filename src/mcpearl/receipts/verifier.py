@@ -40,6 +40,10 @@ class VerifierKey:
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
+        if "PRIVATE+KEY+" in self.text:  # messages are kept in logs: it must not be in one
+            raise ValueError(
+                "a private key was given, and its public half is needed: `key.pub` in the folder"
+            )
         try:
             self.name, id, material = self.text.split("+", 2)
             raw = _base64(material)

@@ -58,6 +58,25 @@ def test_a_private_key_given_to_verify_with_is_not_repeated(log: Path, tmp_path:
         assert key.read_text().strip().rpartition("+")[2][:8] not in done.out + done.err
 
 
+def test_what_cannot_be_compared_is_not_said_to_be_changed(log: Path, tmp_path: Path) -> None:
+    """The exit code is 2, and the log is not accused of what is wrong with the command line."""
+    call = next(record["call"] for record in records(log) if record["kind"] == "end")
+    mcpearl("receipts", "prove", call, log, "--output", tmp_path)
+    proof = next(tmp_path.glob("*.tlog-proof"))
+    half = tmp_path / "half"
+    half.write_bytes((log / "checkpoint").read_bytes()[:100])
+    contents = ("--contents", half, "--salt")
+    for given, why in (
+        ((log, "--since", half), f"{half} cannot be compared with: it is not a signed head"),
+        ((proof, "--since", log / "checkpoint"), "--since is compared with a folder"),
+        ((log, *contents, "aa"), "a proof of one record, not with a folder"),
+        ((proof, *contents, "no"), "'no' is not a salt"),
+    ):
+        done = mcpearl("receipts", "verify", *given, "--key", log / "key.pub")
+        assert (done.code, done.out) == (2, "")
+        assert why in done.err
+
+
 def test_one_record_is_proven_and_verified_without_the_log(log: Path, tmp_path: Path) -> None:
     call = next(record["call"] for record in records(log) if record.get("name") == "add")
     done = mcpearl("receipts", "prove", call, log, cwd=tmp_path)

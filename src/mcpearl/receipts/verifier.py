@@ -297,7 +297,7 @@ class Log:
         self._check_latest(latest)
         since = self._since
         if since is not None and not self._since_passed:
-            since.check([*given, *self._keys])
+            self._check_since(since, [*given, *self._keys])
             if since.size < self.first:
                 raise ValueError(
                     f"the head given with --since is of {since.size} records, and the first "
@@ -490,11 +490,17 @@ class Log:
         since = self._since
         if since is not None and since.size == self.size and not self._since_passed:
             self._since_passed = True
-            since.check([*trusted, *self._keys])
+            self._check_since(since, [*trusted, *self._keys])
             if root_of(self.subtrees) != since.root:
                 raise Discrepancy(
                     f"the first {self.size} records are not those of the head given with --since"
                 )
+
+    def _check_since(self, since: SignedHead, keys: list[VerifierKey]) -> None:
+        try:
+            since.check(keys)
+        except Discrepancy as fault:
+            raise Discrepancy(f"the head given with --since: {fault}") from None
 
     def _note_key(self, segment: Segment, record: bytes) -> None:
         """Note the key that a record names; it is trusted once the current key signs a head over it."""
@@ -640,11 +646,13 @@ def verify(
 ) -> str:
     """Verify a folder or a proof; return a line with the result. Raises `Discrepancy` or `ValueError`."""
     if not path.is_dir():
+        if since is not None:
+            raise ValueError("--since is compared with a folder: a proof has one head, its own")
         proof = Proof.parse(path.read_bytes())
         proof.verify(keys)
         record = proof.entry[32:].decode().strip()
         return f"record {proof.number} of {proof.head.origin} is genuine: {record}"
-    head = None if since is None else SignedHead.parse(since.read_bytes())
+    head = None if since is None else _earlier_head(since)
     log = Log(path, keys, head, partial=partial)
     log.verify()
     line = f"{log.size - log.first} records of {keys[0].name} are as they were written"
@@ -657,10 +665,22 @@ def verify(
     return line
 
 
+def _earlier_head(path: Path) -> SignedHead:
+    """Read the file given with `--since`. If it is not a head, that says nothing about the log."""
+    try:
+        return SignedHead.parse(path.read_bytes())
+    except Discrepancy as fault:
+        raise ValueError(f"{path} cannot be compared with: {fault}") from None
+
+
 def compare(proof: Path, contents: Path, salt: str | None) -> str:
     """Compare contents with the digests of a verified record; return which of them matches."""
     if salt is None:
         raise ValueError("contents are compared with their salt: --salt")
+    if proof.is_dir():
+        raise ValueError("contents are compared with a proof of one record, not with a folder")
+    if not re.fullmatch("[0-9a-fA-F]+", salt) or len(salt) % 2:
+        raise ValueError(f"{salt[:80]!r} is not a salt: it is not hexadecimal")
     digest = sha256(bytes.fromhex(salt) + contents.read_bytes()).hexdigest()
     record = Proof.parse(proof.read_bytes()).record
     for which in ("arguments", "result"):

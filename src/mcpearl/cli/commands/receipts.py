@@ -40,7 +40,8 @@ def verify(
 ) -> int:
     """Verify the folder of a log, or a proof of one record.
 
-    It prints one line. The exit code is 0 if everything is as it was written, and 1 if not.
+    It prints one line. The exit code is 0 if everything is as it was written, 1 if not, and 2 if that
+    cannot be told.
     """
     from mcpearl.receipts import verifier
 
@@ -54,7 +55,7 @@ def verify(
             {"genuine": False, "fault": problem}, lambda: out.line(f"NOT as written: {problem}")
         )
         return Exit.FAILED
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from None
     out.show({"genuine": True, "detail": line}, lambda: out.line(line))
     return Exit.OK

@@ -106,7 +106,8 @@ class SignedHead(NamedTuple):
                 raise Discrepancy(f"it is not signed by a key that is trusted: {name}")
             found = found or any(key in keys for key in signers)
         if not found:
-            raise Discrepancy("it is not signed by a key that is trusted")
+            by = ", ".join(f"{name}+{signature[:4].hex()}" for name, signature in self.signatures)
+            raise Discrepancy(f"it is not signed by a key that is trusted, but by {by:.99}")
         if self.origin != keys[0].name:
             raise Discrepancy(f"it is of another log: {self.origin!r}")
 
@@ -271,6 +272,7 @@ class Log:
         self.signed = 0
         self.first = 0
         self.torn = 0  # bytes of an incomplete record at the end
+        self.new_key = ""  # the key that has replaced those that were given, if one has
         self.heads: list[SignedHead] = []
         self.subtrees: list[bytes] = []
         self._keys = keys
@@ -424,7 +426,8 @@ class Log:
             )
         if not self._key and key not in [trusted.text for trusted in self._keys]:
             raise Discrepancy(
-                f"{name}, line 1: it is of a log that is signed by another key: {key[:99]!r}"
+                f"{name}, line 1: the log begins with a key that was not given: {key[:99]!r}; a log "
+                "whose key was replaced is verified with its first key"
             )
         self._key = self._key or key
         if line != self._header(self._key):
@@ -486,7 +489,8 @@ class Log:
             self.heads.append(head)
             if self._new_key:
                 self._keys = [VerifierKey(self._new_key)]
-                self._key, self._new_key = self._new_key, ""
+                self.new_key = self._key = self._new_key
+                self._new_key = ""
         since = self._since
         if since is not None and since.size == self.size and not self._since_passed:
             self._since_passed = True
@@ -658,6 +662,8 @@ def verify(
     line = f"{log.size - log.first} records of {keys[0].name} are as they were written"
     if log.first:
         line += f", from record {log.first} on"
+    if log.new_key:
+        line += f"; the key was replaced by {log.new_key}"
     if log.size > log.signed:
         line += f"; the last {log.size - log.signed} are not signed yet"
     if log.torn:

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mcpearl import Client, Receipts, Server
+from mcpearl.receipts import verifier
 from tests.cli.running import Screen, mcpearl
 from tests.receipts.logs import records
 from tests.server.wire import wire
@@ -155,7 +158,17 @@ def test_what_clients_sent_neither_forges_a_line_nor_acts_on_a_terminal(tmp_path
     assert len(shown.split("\n")) == len(records(folder)) + 1
     assert not set(shown) & set("\x1b\x07\x9b\u202e\u2028\r")
     assert len(shown) < 10_000
-    assert mcpearl("receipts", "verify", folder, "--key", folder / "key.pub").code == 0
+    key = ("--key", folder / "key.pub")
+    assert mcpearl("receipts", "verify", folder, *key).code == 0
+    held = records(folder)
+    number = next(at for at, each in enumerate(held) if str(each.get("request")) == hostile)
+    proof = mcpearl("receipts", "prove", str(number), folder, "--output", tmp_path).out.strip()
+    verifying = [sys.executable, verifier.__file__]
+    alone = subprocess.run([*verifying, proof, *key], capture_output=True, text=True, check=True)
+    for told in (mcpearl("receipts", "verify", proof, *key).out, alone.stdout):
+        assert "is genuine" in told
+        assert not set(told) & set("\x1b\x07\x9b\u202e\u2028\r")
+        assert json.loads(told.partition("is genuine: ")[2]) == held[number]
 
 
 @pytest.mark.parametrize("command", ["rotate", "salt"])

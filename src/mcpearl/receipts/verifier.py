@@ -695,6 +695,11 @@ def compare(proof: Path, contents: Path, salt: str | None) -> str:
     raise Discrepancy(f"{contents} has neither its arguments nor its result")
 
 
+def printable(line: str) -> str:
+    """Return a line without characters that act on a terminal: clients choose what is in records."""
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Verify what the command line names."""
     parser = argparse.ArgumentParser(prog="verifier", description="Verify receipts.")
@@ -709,12 +714,12 @@ def main(arguments: list[str] | None = None) -> int:
         line = verify(given.path, load_keys(given.key), given.since, partial=given.partial)
         if given.contents is not None:
             line += f"; {compare(given.path, given.contents, given.salt)}"
-        print(line)
+        print(printable(line))
     except Discrepancy as fault:
-        print(f"NOT as written: {given.path}: {fault}")
+        print(printable(f"NOT as written: {given.path}: {fault}"))
         return 1
     except (ValueError, OSError) as error:
-        print(f"cannot verify: {error}")
+        print(printable(f"cannot verify: {error}"))
         return 2
     return 0
 

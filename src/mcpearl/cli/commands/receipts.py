@@ -49,8 +49,9 @@ def verify(
         line = verifier.verify(path, verifier.load_keys(list(keys)), since, partial=partial)
         if contents is not None:
             line += f"; {verifier.compare(path, contents, salt)}"
+        line = verifier.printable(line)
     except verifier.Discrepancy as fault:
-        problem = str(fault)
+        problem = verifier.printable(str(fault))
         out.show(
             {"genuine": False, "fault": problem}, lambda: out.line(f"NOT as written: {problem}")
         )

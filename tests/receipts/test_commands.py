@@ -129,6 +129,36 @@ def test_records_are_shown(log: Path) -> None:
     assert mcpearl("receipts", "show", log, "--unfinished").out == ""
 
 
+@pytest.mark.parametrize("option", [(), ("--unfinished",)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"kind":"end"', b'"kind"="end"'),
+        (b'"kind":"end"', b'"kind":["end"]'),
+        (b'"at":1', b'"at":1e99,"was":1'),
+        (b'"call":"', b'"call":["x"],"was":"'),
+        (b'{"kind":"end"', b'[{"kind":"end"'),
+    ],
+)
+def test_what_is_no_record_any_more_is_named(
+    log: Path, option: tuple[str, ...], old: bytes, new: bytes
+) -> None:
+    path = log / "0000000000000000.log"
+    held = path.read_bytes().splitlines(keepends=True)
+    place = next(at for at, line in enumerate(held) if b'"kind":"end"' in line)
+    held[place] = held[place].replace(old, new)
+    path.write_bytes(b"".join(held))
+    done = mcpearl("receipts", "show", log, *option)
+    assert done.code == 1
+    assert done.err.startswith(f"mcpearl: {path.name}, line {place + 1}: it is not a record")
+
+
+def test_a_folder_without_records_is_named(tmp_path: Path) -> None:
+    done = mcpearl("receipts", "show", tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"mcpearl: there are no receipts in {tmp_path}\n"
+
+
 def test_records_fit_a_line_of_a_terminal(log: Path) -> None:
     with Screen("receipts", "show", log, columns=130) as screen:
         assert screen.ended() == 0

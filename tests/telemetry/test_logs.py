@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -334,8 +335,15 @@ async def test_a_signal_has_a_server_write_what_it_does(
                 os.kill(pid, signal.SIGUSR2)
                 return "1 calls in flight" in log.read_text()
 
+            def told_by(what: str) -> set[str]:
+                """The processes that wrote this, which workers do at the same time."""
+                return set(re.findall(rf"{what}.{{0,20}}process (\d+)", log.read_text()))
+
             await eventually(written)
             await eventually(lambda: "asyncio.Event().wait()" in log.read_text())
+            for what in ("the parts of dumped", "calls in flight", "tasks"):
+                await eventually(lambda what=what: len(told_by(what)) == workers)
+            assert len(told_by("1 calls in flight")) == 1
             call.cancel()
             await asyncio.wait([call])  # else the server waits for it to end
     text = log.read_text()

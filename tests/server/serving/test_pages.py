@@ -125,7 +125,6 @@ def test_two_routes_cannot_have_one_path():
 
 
 async def test_health_tells_why_a_server_is_not_ready(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.CRITICAL)
     app = Server("sick")
     state = {"database": None, "raises": False}
 
@@ -150,6 +149,7 @@ async def test_health_tells_why_a_server_is_not_ready(caplog: pytest.LogCaptureF
         answer = await get(raw, "/health/ready")
         assert answer.status == 503
         assert answer.json["reasons"] == {"database": "no connection", "disk": "OSError"}
+        assert "the health check `disk` failed" in caplog.text
         state.update(database=None, raises=False)
         app.web.draining = True
         assert (await get(raw, "/health/ready")).json["reasons"] == {

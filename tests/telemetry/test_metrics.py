@@ -220,6 +220,16 @@ async def test_a_scrape_over_http_shows_what_is_open() -> None:
     assert names <= known, "every metric is in the table"
 
 
+async def test_what_has_ended_is_shown_as_0() -> None:
+    """A series that is gone would be a gap in a graph, and in a sum."""
+    app = make_app()
+    async with serving(app, metrics="/metrics") as client:
+        session = await client.initialize()
+        assert (await session.delete()).status == 204
+        samples = read((await client.request("GET", {}, path="/metrics")).body)
+    assert value(samples, "mcpearl_sessions", wire="http") == 0
+
+
 async def test_every_kind_of_number_is_on_the_page_of_a_live_gateway() -> None:
     """Bytes, queues, parts, upstreams, tasks, subscriptions, restarts, memory: one name for each."""
     behind = make_app()

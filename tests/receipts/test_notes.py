@@ -80,6 +80,9 @@ def test_a_key_file_is_made_once_for_its_owner_only(tmp_path, monkeypatch) -> No
     monkeypatch.setenv("MCPEARL_RECEIPTS_KEY", str(KEY))
     assert [key.vkey for key in find_keys(None, folder, None)] == [KEY.vkey]
     assert [p.name for p in tmp_path.iterdir()] == ["receipts.key"]
+    monkeypatch.setenv("MCPEARL_RECEIPTS_KEY", str(file))
+    with pytest.raises(KeyUnusable, match=r"\(MCPEARL_RECEIPTS_KEY\): it is not of the form"):
+        find_keys(None, folder, None)
 
 
 def test_keys_of_different_logs_do_not_go_together() -> None:

@@ -16,7 +16,7 @@ from tests.transports.raw_http import serving
 
 FOLDER = Path(__file__).parents[2] / "examples" / "operations"
 OF_PROMETHEUS = {"job", "instance"}
-SELECTOR = re.compile(r"\b((?:mcp_server|mcpearl|process)_[a-z_]+)(?:\{([^}]*)\})?")
+SELECTOR = re.compile(r"\b((?:mcp_server|mcpearl|process)_[a-z_]+|up)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 
@@ -67,6 +67,7 @@ async def live_page(receipts: Path) -> dict[str, dict[str, set[str]]]:
         known = found.setdefault(name, {})
         for label, value in labels:
             known.setdefault(label, set()).add(value)
+    found["up"] = {}  # made by Prometheus for each server that it scrapes
     return found
 
 
@@ -94,6 +95,11 @@ def test_every_query_names_metrics_and_labels_that_are_exported(
         shown = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", legend))
         available = kept if kept else labels
         assert shown <= available | OF_PROMETHEUS, f"{legend} of {query}"
+
+
+def test_a_server_that_is_away_beside_others_is_an_alert() -> None:
+    """Its own metrics are gone, so that only what Prometheus says of it is left."""
+    assert any(re.fullmatch(r'up\{job="mcp"\} == 0', query) for query, _ in queries())
 
 
 def test_values_that_queries_compare_with_can_occur(

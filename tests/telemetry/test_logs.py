@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from tests.transports.raw_http import modern, serving
 from tests.waiting import eventually
 
 SERVER = """
-import asyncio, sys
+import asyncio, logging, sys
 from mcpearl import Server
 
 app = Server("dumped", log=sys.argv[2], telemetry=False)
@@ -32,6 +33,13 @@ app = Server("dumped", log=sys.argv[2], telemetry=False)
 async def stuck(secret: str) -> None:
     "Wait for ever."
     await asyncio.Event().wait()
+
+@app.tool
+def warn(configure: bool) -> None:
+    "Log a warning of the application."
+    if configure:
+        logging.basicConfig(format="configured: %(message)s")
+    logging.getLogger("the application").warning("low on sugar")
 
 app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[3]))
 """
@@ -278,33 +286,66 @@ def test_another_form_is_refused() -> None:
         Server("x", log="xml")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("form", "workers"), [("text", 1), ("json", 2)])
-async def test_a_signal_has_a_server_write_what_it_does(
-    form: str, workers: int, tmp_path: Path
-) -> None:
-    script, log = tmp_path / "server.py", tmp_path / "log"
+@contextmanager
+def running(tmp_path: Path, form: str, workers: int) -> Iterator[tuple[int, Path, int]]:
+    """Run the server; return its port, the file that has its stderr, and the id of its process."""
+    script, log, port = tmp_path / "server.py", tmp_path / "log", free_port()
     script.write_text(SERVER)
-    port = free_port()
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, str(script), str(port), form, str(workers)], stderr=stderr
         )
     try:
+        yield port, log, process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_warnings_of_the_application_look_as_those_of_the_server(
+    form: str, tmp_path: Path
+) -> None:
+    """Until it configures logging: from then on its own configuration counts."""
+    with running(tmp_path, form, 1) as (port, log, _):
+        await eventually(lambda: is_open(port))
+        async with Client(f"http://127.0.0.1:{port}/mcp", telemetry=False) as client:
+            await client.call_tool("warn", {"configure": False})
+            (line,) = [each for each in log.read_text().splitlines() if "sugar" in each]
+            if form == "json":
+                record = json.loads(line)
+                assert record["logger"] == "the application"
+                assert (record["method"], record["tool"]) == ("tools/call", "warn")
+            else:
+                assert line.endswith(" WARNING the application: low on sugar")
+            await client.call_tool("warn", {"configure": True})
+            assert log.read_text().splitlines()[-1] == "configured: low on sugar"
+
+
+@pytest.mark.parametrize(("form", "workers"), [("text", 1), ("json", 2)])
+async def test_a_signal_has_a_server_write_what_it_does(
+    form: str, workers: int, tmp_path: Path
+) -> None:
+    with running(tmp_path, form, workers) as (port, log, pid):
         await eventually(lambda: is_open(port))
         async with Client(f"http://127.0.0.1:{port}/mcp", telemetry=False) as client:
             call = asyncio.ensure_future(client.call_tool("stuck", {"secret": "s3cret"}))
 
             def written() -> bool:
-                os.kill(process.pid, signal.SIGUSR2)
+                os.kill(pid, signal.SIGUSR2)
                 return "1 calls in flight" in log.read_text()
+
+            def told_by(what: str) -> set[str]:
+                """The processes that wrote this, which workers do at the same time."""
+                return set(re.findall(rf"{what}.{{0,20}}process (\d+)", log.read_text()))
 
             await eventually(written)
             await eventually(lambda: "asyncio.Event().wait()" in log.read_text())
+            for what in ("the parts of dumped", "calls in flight", "tasks"):
+                await eventually(lambda what=what: len(told_by(what)) == workers)
+            assert len(told_by("1 calls in flight")) == 1
             call.cancel()
             await asyncio.wait([call])  # else the server waits for it to end
-    finally:
-        process.terminate()
-        process.wait(30)
     text = log.read_text()
     assert "tools/call" in text
     assert "stuck" in text

@@ -197,7 +197,7 @@ async def test_names_that_a_server_accepts_are_bounded_too() -> None:
 
 
 async def test_a_scrape_over_http_shows_what_is_open() -> None:
-    app = make_app()
+    app = make_app(max_held=100_000_000)
     async with serving(app, metrics="/metrics") as client:
         session = await client.initialize()
         stream = await session.get()
@@ -213,10 +213,21 @@ async def test_a_scrape_over_http_shows_what_is_open() -> None:
     assert value(samples, "mcpearl_http_requests") == 1
     assert value(samples, "mcpearl_ready") == 1
     assert value(samples, "mcpearl_restarts", part="bus") == 0
+    assert value(samples, "mcpearl_held_bytes_limit") == 100_000_000
     names = {name for name, _ in samples}
     known = {metric.name for metric in METRICS.values()}
     known |= {f"{name}_{end}" for name in known for end in ("bucket", "sum", "count")}
     assert names <= known, "every metric is in the table"
+
+
+async def test_what_has_ended_is_shown_as_0() -> None:
+    """A series that is gone would be a gap in a graph, and in a sum."""
+    app = make_app()
+    async with serving(app, metrics="/metrics") as client:
+        session = await client.initialize()
+        assert (await session.delete()).status == 204
+        samples = read((await client.request("GET", {}, path="/metrics")).body)
+    assert value(samples, "mcpearl_sessions", wire="http") == 0
 
 
 async def test_every_kind_of_number_is_on_the_page_of_a_live_gateway() -> None:

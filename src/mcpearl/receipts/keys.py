@@ -97,16 +97,29 @@ def find_keys(
         folder: The log.
         name: The name of the log, for a new key.
     """
+    if given is None and (lines := os.environ.get(ENVIRONMENT, "").split()):
+        return parse_keys(lines, ENVIRONMENT)
     if given is None:
-        given = os.environ.get(ENVIRONMENT, "").split() or folder.with_name(f"{folder.name}.key")
+        given = folder.with_name(f"{folder.name}.key")
     if isinstance(given, str) and given.startswith(_PREFIX):
         given = given.split()
     if isinstance(given, (str, Path)):
         path = Path(given)
         if not path.exists():
             _create(path, SigningKey.new(name))
-        return parse_keys(path.read_text().split(), str(path))
+        return read_keys(path)
     return parse_keys(given, "the given key")
+
+
+def read_keys(path: Path) -> list[SigningKey]:
+    """Read the keys in a file, one per line."""
+    try:
+        lines = path.read_text().split()
+    except UnicodeDecodeError:
+        raise KeyUnusable(
+            f"the key of the receipts cannot be used ({path}): it is not a file of text"
+        ) from None
+    return parse_keys(lines, str(path))
 
 
 def parse_keys(lines: Sequence[str], source: str) -> list[SigningKey]:
@@ -124,7 +137,7 @@ def parse_keys(lines: Sequence[str], source: str) -> list[SigningKey]:
 
 def rotate(path: Path) -> SigningKey:
     """Put a new key in front of those in a key file, and return it."""
-    keys = parse_keys(path.read_text().split(), str(path))
+    keys = read_keys(path)
     new = SigningKey.new(keys[0].name)
     fresh = path.with_name(f"{path.name}.new")
     _write(fresh, [new, *keys])

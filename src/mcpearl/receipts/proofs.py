@@ -5,9 +5,11 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from mcpearl.receipts.keys import parse_keys
+import msgspec
+
+from mcpearl.receipts.keys import read_keys
 from mcpearl.receipts.records import Salts
 from mcpearl.receipts.verifier import (
     LONGEST,
@@ -29,6 +31,18 @@ class NoSuchRecord(LookupError):
     """A record is not in the log, or not signed yet."""
 
 
+class RecordUnreadable(ValueError):
+    """A folder has no records, or one of them is not a record any more."""
+
+
+class _Common(msgspec.Struct):
+    """What readers of a record rely on."""
+
+    kind: str
+    at: Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]  # the year 10000
+    call: str = ""
+
+
 class Shown(NamedTuple):
     """A record and its number."""
 
@@ -37,18 +51,29 @@ class Shown(NamedTuple):
 
 
 def records(folder: Path) -> Iterator[Shown]:
-    """Iterate over the records of a log, without verifying it."""
-    for path in segment_files(folder):
+    """Iterate over the records of a log, without verifying it; raises `RecordUnreadable`."""
+    paths = segment_files(folder)
+    if not paths:
+        raise RecordUnreadable(f"there are no receipts in {folder}")
+    for path in paths:
         if not path.stem.isdecimal():
             continue
-        number = Segment(path).first
+        number = first = Segment(path).first
         with path.open("rb") as file:
             if not file.readline().endswith(b"\n"):
                 return  # it has only just been begun
             for line in file:
                 if not line.endswith(b"\n"):
                     break  # it is being written: what comes next may be the rest of it
-                yield Shown(number, json.loads(line[65:]))
+                try:
+                    record = json.loads(line[65:])
+                    msgspec.convert(record, _Common)
+                except (ValueError, RecursionError, msgspec.ValidationError):
+                    raise RecordUnreadable(
+                        f"{path.name}, line {number - first + 2}: it is not a record any more; `mcpearl "
+                        "receipts verify` says what was changed"
+                    ) from None
+                yield Shown(number, record)
                 number += 1
 
 
@@ -160,7 +185,7 @@ def salts_of(key_file: Path, call: str, folder: Path) -> tuple[bytes, bytes]:
     began = ("start", run)
     starts = (each.record for each in records(folder))
     ids = [each["key"] for each in starts if (each.get("kind"), each.get("run")) == began]
-    for key in parse_keys(key_file.read_text().split(), str(key_file)):
+    for key in read_keys(key_file):
         if key.id.hex() in ids:
             return Salts(key.salts(), run).of(int(number))
     raise NoSuchRecord(f"call {call} was not recorded in {folder} with a key of {key_file}")

@@ -40,6 +40,10 @@ class VerifierKey:
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
+        if "PRIVATE+KEY+" in self.text:  # messages are kept in logs: it must not be in one
+            raise ValueError(
+                "a private key was given, and its public half is needed: `key.pub` in the folder"
+            )
         try:
             self.name, id, material = self.text.split("+", 2)
             raw = _base64(material)
@@ -102,7 +106,8 @@ class SignedHead(NamedTuple):
                 raise Discrepancy(f"it is not signed by a key that is trusted: {name}")
             found = found or any(key in keys for key in signers)
         if not found:
-            raise Discrepancy("it is not signed by a key that is trusted")
+            by = ", ".join(f"{name}+{signature[:4].hex()}" for name, signature in self.signatures)
+            raise Discrepancy(f"it is not signed by a key that is trusted, but by {by:.99}")
         if self.origin != keys[0].name:
             raise Discrepancy(f"it is of another log: {self.origin!r}")
 
@@ -267,6 +272,7 @@ class Log:
         self.signed = 0
         self.first = 0
         self.torn = 0  # bytes of an incomplete record at the end
+        self.new_key = ""  # the key that has replaced those that were given, if one has
         self.heads: list[SignedHead] = []
         self.subtrees: list[bytes] = []
         self._keys = keys
@@ -293,7 +299,7 @@ class Log:
         self._check_latest(latest)
         since = self._since
         if since is not None and not self._since_passed:
-            since.check([*given, *self._keys])
+            self._check_since(since, [*given, *self._keys])
             if since.size < self.first:
                 raise ValueError(
                     f"the head given with --since is of {since.size} records, and the first "
@@ -420,7 +426,8 @@ class Log:
             )
         if not self._key and key not in [trusted.text for trusted in self._keys]:
             raise Discrepancy(
-                f"{name}, line 1: it is of a log that is signed by another key: {key[:99]!r}"
+                f"{name}, line 1: the log begins with a key that was not given: {key[:99]!r}; a log "
+                "whose key was replaced is verified with its first key"
             )
         self._key = self._key or key
         if line != self._header(self._key):
@@ -482,15 +489,22 @@ class Log:
             self.heads.append(head)
             if self._new_key:
                 self._keys = [VerifierKey(self._new_key)]
-                self._key, self._new_key = self._new_key, ""
+                self.new_key = self._key = self._new_key
+                self._new_key = ""
         since = self._since
         if since is not None and since.size == self.size and not self._since_passed:
             self._since_passed = True
-            since.check([*trusted, *self._keys])
+            self._check_since(since, [*trusted, *self._keys])
             if root_of(self.subtrees) != since.root:
                 raise Discrepancy(
                     f"the first {self.size} records are not those of the head given with --since"
                 )
+
+    def _check_since(self, since: SignedHead, keys: list[VerifierKey]) -> None:
+        try:
+            since.check(keys)
+        except Discrepancy as fault:
+            raise Discrepancy(f"the head given with --since: {fault}") from None
 
     def _note_key(self, segment: Segment, record: bytes) -> None:
         """Note the key that a record names; it is trusted once the current key signs a head over it."""
@@ -636,16 +650,20 @@ def verify(
 ) -> str:
     """Verify a folder or a proof; return a line with the result. Raises `Discrepancy` or `ValueError`."""
     if not path.is_dir():
+        if since is not None:
+            raise ValueError("--since is compared with a folder: a proof has one head, its own")
         proof = Proof.parse(path.read_bytes())
         proof.verify(keys)
         record = proof.entry[32:].decode().strip()
         return f"record {proof.number} of {proof.head.origin} is genuine: {record}"
-    head = None if since is None else SignedHead.parse(since.read_bytes())
+    head = None if since is None else _earlier_head(since)
     log = Log(path, keys, head, partial=partial)
     log.verify()
     line = f"{log.size - log.first} records of {keys[0].name} are as they were written"
     if log.first:
         line += f", from record {log.first} on"
+    if log.new_key:
+        line += f"; the key was replaced by {log.new_key}"
     if log.size > log.signed:
         line += f"; the last {log.size - log.signed} are not signed yet"
     if log.torn:
@@ -653,16 +671,33 @@ def verify(
     return line
 
 
+def _earlier_head(path: Path) -> SignedHead:
+    """Read the file given with `--since`. If it is not a head, that says nothing about the log."""
+    try:
+        return SignedHead.parse(path.read_bytes())
+    except Discrepancy as fault:
+        raise ValueError(f"{path} cannot be compared with: {fault}") from None
+
+
 def compare(proof: Path, contents: Path, salt: str | None) -> str:
     """Compare contents with the digests of a verified record; return which of them matches."""
     if salt is None:
         raise ValueError("contents are compared with their salt: --salt")
+    if proof.is_dir():
+        raise ValueError("contents are compared with a proof of one record, not with a folder")
+    if not re.fullmatch("[0-9a-fA-F]+", salt) or len(salt) % 2:
+        raise ValueError(f"{salt[:80]!r} is not a salt: it is not hexadecimal")
     digest = sha256(bytes.fromhex(salt) + contents.read_bytes()).hexdigest()
     record = Proof.parse(proof.read_bytes()).record
     for which in ("arguments", "result"):
         if record.get(which) == digest:
             return f"{contents} has its {which}"
     raise Discrepancy(f"{contents} has neither its arguments nor its result")
+
+
+def printable(line: str) -> str:
+    """Return a line without characters that act on a terminal: clients choose what is in records."""
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -679,12 +714,12 @@ def main(arguments: list[str] | None = None) -> int:
         line = verify(given.path, load_keys(given.key), given.since, partial=given.partial)
         if given.contents is not None:
             line += f"; {compare(given.path, given.contents, given.salt)}"
-        print(line)
+        print(printable(line))
     except Discrepancy as fault:
-        print(f"NOT as written: {given.path}: {fault}")
+        print(printable(f"NOT as written: {given.path}: {fault}"))
         return 1
     except (ValueError, OSError) as error:
-        print(f"cannot verify: {error}")
+        print(printable(f"cannot verify: {error}"))
         return 2
     return 0
 

@@ -102,6 +102,7 @@ class Measuring:
         found = {} if store is None else {"store_up": {"": float(store.is_up)}}
         return {
             **found,
+            "bytes_limit": {"": float(self._server.core.budget.total)},
             "isolated_waiting": {"": float(waiting)},
             "upstreams": {state: float(count) for state, count in upstreams.items()},
             **_by_part(parts),

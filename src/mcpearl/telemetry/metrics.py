@@ -328,7 +328,7 @@ class Metrics(FastObserver):
             {key: series.numbers for key, series in self._sessions.items()},
             counters,
         )
-        media: dict[str, float] = {}
+        media = dict.fromkeys(self._connections, 0.0)  # 0 where all have left, and not nothing
         sent = dict(self._sent)
         for connection in self._began:
             medium = _medium_of(connection) or OTHER

@@ -114,6 +114,9 @@ METRICS: dict[str, Metric] = {
         "mcpearl_handlers_unwinding", "gauge", "Handlers that were cancelled and have not ended."
     ),
     "bytes_held": Metric("mcpearl_held_bytes", "gauge", "Bytes held for clients, in all."),
+    "bytes_limit": Metric(
+        "mcpearl_held_bytes_limit", "gauge", "Bytes that may be held for clients, in all."
+    ),
     "bytes_held_": Metric(
         "mcpearl_held_bytes_by_kind", "gauge", "Bytes held for clients, by what they are.", "kind"
     ),

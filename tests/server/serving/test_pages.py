@@ -49,7 +49,8 @@ async def get(raw: Raw, path: str, method: str = "GET", **headers: str) -> Respo
 
 async def test_routes_are_served_beside_mcp(caplog: pytest.LogCaptureFixture):
     app = make_app()
-    async with app.serving("http", port=0) as url:
+    caplog.set_level(logging.INFO, "mcpearl.http")
+    async with app.serving("http", port=0, metrics="/metrics") as url:
         raw = Raw(port_of(url))
         hello = await get(raw, "/hello?name=Ada&x")
         assert (hello.status, hello.body) == (200, b"hello Ada from 127.0.0.1")
@@ -61,6 +62,11 @@ async def test_routes_are_served_beside_mcp(caplog: pytest.LogCaptureFixture):
         assert (await get(raw, "/nothing")).status == 204
         refused = await get(raw, "/hello", "DELETE")
         assert (refused.status, refused.headers["allow"]) == (405, "GET")
+        assert (
+            "refused DELETE '/hello' of 127.0.0.1 with 405: /hello is served for GET" in caplog.text
+        )
+        page = await get(raw, "/metrics")
+        assert b'mcpearl_http_refused_total{status="405"} 1' in page.body
         echoed = await raw.post({"a": 1}, {"X-Kind": "mine"}, path="/echo")
         assert (echoed.status, echoed.json, echoed.headers["x-kind"]) == (201, {"a": 1}, "mine")
         large = await raw.post(b"x" * 101, {"X-Kind": "mine"}, path="/echo")
@@ -119,7 +125,6 @@ def test_two_routes_cannot_have_one_path():
 
 
 async def test_health_tells_why_a_server_is_not_ready(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.CRITICAL)
     app = Server("sick")
     state = {"database": None, "raises": False}
 
@@ -144,6 +149,7 @@ async def test_health_tells_why_a_server_is_not_ready(caplog: pytest.LogCaptureF
         answer = await get(raw, "/health/ready")
         assert answer.status == 503
         assert answer.json["reasons"] == {"database": "no connection", "disk": "OSError"}
+        assert "the health check `disk` failed" in caplog.text
         state.update(database=None, raises=False)
         app.web.draining = True
         assert (await get(raw, "/health/ready")).json["reasons"] == {

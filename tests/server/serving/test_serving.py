@@ -88,12 +88,14 @@ async def test_the_environment_fills_in_what_the_program_leaves_open(monkeypatch
     monkeypatch.setenv("MCPEARL_ALLOWED_HOSTS", "a.example.com, *.example.org")
     monkeypatch.setenv("MCPEARL_STATELESS", "yes")
     monkeypatch.setenv("MCPEARL_PROT", "1")
+    monkeypatch.setenv("MCPEARL_RECEIPTS_KEY", "read elsewhere")
     from mcpearl.server.serving.choose import chosen
 
     (wire,) = chosen(("http",), {"path": "/mine"})
     assert (wire.port, wire.path, wire.stateless) == ("0", "/mine", True)
     assert wire.allowed_hosts == ["a.example.com", "*.example.org"]
     assert "MCPEARL_PROT, which is not a setting; did you mean `PORT`?" in caplog.text
+    assert "MCPEARL_RECEIPTS_KEY" not in caplog.text
     async with make_app().serving("http") as url:
         assert url.endswith("/elsewhere")
     monkeypatch.setenv("MCPEARL_TRANSPORT", "tcp")

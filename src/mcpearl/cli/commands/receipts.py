@@ -40,7 +40,8 @@ def verify(
 ) -> int:
     """Verify the folder of a log, or a proof of one record.
 
-    It prints one line. The exit code is 0 if everything is as it was written, and 1 if not.
+    It prints one line. The exit code is 0 if everything is as it was written, 1 if not, and 2 if that
+    cannot be told.
     """
     from mcpearl.receipts import verifier
 
@@ -48,13 +49,14 @@ def verify(
         line = verifier.verify(path, verifier.load_keys(list(keys)), since, partial=partial)
         if contents is not None:
             line += f"; {verifier.compare(path, contents, salt)}"
+        line = verifier.printable(line)
     except verifier.Discrepancy as fault:
-        problem = str(fault)
+        problem = verifier.printable(str(fault))
         out.show(
             {"genuine": False, "fault": problem}, lambda: out.line(f"NOT as written: {problem}")
         )
         return Exit.FAILED
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from None
     out.show({"genuine": True, "detail": line}, lambda: out.line(line))
     return Exit.OK
@@ -97,17 +99,20 @@ def show(out: CommandOutput, folder: Path, call: str | None, unfinished: bool) -
     """
     from mcpearl.receipts import proofs
 
-    for number, record in proofs.unfinished(folder) if unfinished else proofs.records(folder):
-        if call is not None and record.get("call") != call:
-            continue
-        if out.as_json:
-            out.event({"number": number, **record})
-        else:
-            out.line(_described(number, record, shortened=out.tty))
+    try:
+        for number, record in proofs.unfinished(folder) if unfinished else proofs.records(folder):
+            if call is not None and record.get("call") != call:
+                continue
+            if out.as_json:
+                out.event({"number": number, **record})
+            else:
+                out.line(_described(number, record, shortened=out.tty))
+    except proofs.RecordUnreadable as error:
+        raise CommandFailed(str(error)) from None
 
 
 def _described(number: int, record: dict[str, Any], *, shortened: bool) -> str:
-    at = datetime.fromtimestamp(record.get("at", 0), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    at = datetime.fromtimestamp(record["at"], UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     if shortened:
         at = at[:-3]
         record = {name: _shortened(name, value) for name, value in record.items()}
@@ -116,7 +121,7 @@ def _described(number: int, record: dict[str, Any], *, shortened: bool) -> str:
         for name in sorted(record, key=lambda name: name not in _FIRST)
         if name not in ("kind", "at", "call")
     ]
-    shown = (str(number), at, str(record.get("kind")), str(record.get("call", "")), *rest)
+    shown = (str(number), at, record["kind"], record.get("call", ""), *rest)
     return "  ".join(part for part in shown if part)
 
 
@@ -142,7 +147,7 @@ def salt(out: CommandOutput, call: str, folder: Path, key: Path) -> None:
 
     try:
         arguments, result = proofs.salts_of(key, call, folder)
-    except (proofs.NoSuchRecord, keys.KeyUnusable) as error:
+    except (proofs.NoSuchRecord, proofs.RecordUnreadable, keys.KeyUnusable) as error:
         raise CommandFailed(str(error), Exit.USAGE) from None
     found = {"arguments": arguments.hex(), "result": result.hex()}
     out.show(found, lambda: out.table((), list(found.items())))

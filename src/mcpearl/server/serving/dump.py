@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import traceback
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,15 +22,18 @@ _DEEPEST = 1000  # frames that are followed
 
 def dump(server: "Server") -> None:
     """Write the tree, the calls in flight and the tasks of the running loop to the log."""
-    logger.warning("the parts of %s:\n%s", server.name, server.tree())
+    process = f"process {os.getpid()}"  # workers write into one log, at the same time
+    logger.warning("the parts of %s, %s:\n%s", server.name, process, server.tree())
     calls = [
         call for connection in server.connections for call in connection.end.in_flight.values()
     ]
     lines = [_line(call) for call in calls[:_MOST]]
-    logger.warning("%d calls in flight%s", len(calls), "".join(lines) + _more(len(calls)))
+    shown = "".join(lines) + _more(len(calls))
+    logger.warning("%d calls in flight in %s%s", len(calls), process, shown)
     tasks = asyncio.all_tasks()
     stacks = [_stack(task) for task in list(tasks)[:_MOST]]
-    logger.warning("%d tasks%s", len(tasks), "".join(stacks) + _more(len(tasks)))
+    shown = "".join(stacks) + _more(len(tasks))
+    logger.warning("%d tasks in %s%s", len(tasks), process, shown)
 
 
 def _line(call: Call) -> str:

@@ -85,6 +85,7 @@ SETTINGS: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "METRICS": ("metrics", _text),
     "STATE_KEYS": (None, _keys),
     "STORE": (None, _text),
+    "RECEIPTS_KEY": (None, _text),  # read by `mcpearl.receipts.keys`, for clients too
     "LOG_LEVEL": (None, _text),
 }
 

@@ -71,7 +71,7 @@ class Health:
         answers = await asyncio.gather(*(self._check(*each) for each in enumerate(checks)))
         for check, reason in zip(checks, answers, strict=True):
             if reason is not None:
-                found[getattr(check, "__name__", type(check).__name__)] = reason
+                found[_name_of(check)] = reason
         self._passed = not found
         return {**self._own_reasons(), **found}
 
@@ -121,7 +121,7 @@ class Health:
             return f"no answer within {_PATIENCE:g} s"
         error = work.exception()
         if error is not None:
-            logger.warning("the health check %r failed", check, exc_info=error)
+            logger.warning("the health check `%s` failed", _name_of(check), exc_info=error)
             return type(error).__name__
         answer = work.result()
         if answer is None or answer is True:
@@ -138,6 +138,10 @@ class Health:
             return await check()
         answer = await self._server.in_thread(check)
         return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _name_of(check: HealthCheck) -> str:
+    return getattr(check, "__name__", type(check).__name__)
 
 
 def _failed(part: Node) -> dict[str, str]:

@@ -4,7 +4,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TextIO
 
 from mcpearl.server.serving import environment
 
@@ -17,6 +17,9 @@ def speaking(
 ) -> Iterator[None]:
     """Show log records of mcpearl on stderr if nothing else shows them, and flush prints at once.
 
+    Warnings of loggers without a handler, such as those of the application, look the same. Python shows
+    them by its handler of last resort, which a configuration replaces whenever it comes.
+
     Args:
         form: How the records look.
         sessions: Whether to show sessions that begin and end; on stdio there is only one.
@@ -28,13 +31,7 @@ def speaking(
     if logger.hasHandlers():
         yield
         return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(FORMAT))
-    if form == "json":
-        from mcpearl.telemetry.logs import AddIds, JsonFormatter
-
-        handler.setFormatter(JsonFormatter())
-        handler.addFilter(AddIds())
+    handler, last_resort = _handler(form), logging.lastResort
     lives = logging.getLogger("mcpearl.sessions")
     before, lives_before = logger.level, lives.level
     if before == logging.NOTSET:
@@ -42,12 +39,27 @@ def speaking(
     if not sessions and lives_before == logging.NOTSET:
         lives.setLevel(max(logging.WARNING, logger.level))
     logger.addHandler(handler)
+    if last_resort is not None:
+        logging.lastResort = _handler(form, last_resort.level)
     try:
         yield
     finally:
+        logging.lastResort = last_resort
         logger.removeHandler(handler)
         logger.setLevel(before)
         lives.setLevel(lives_before)
+
+
+def _handler(form: str, level: int = logging.NOTSET) -> "logging.StreamHandler[TextIO]":
+    handler = logging.StreamHandler()
+    handler.setLevel(level)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    if form == "json":
+        from mcpearl.telemetry.logs import AddIds, JsonFormatter
+
+        handler.setFormatter(JsonFormatter())
+        handler.addFilter(AddIds())
+    return handler
 
 
 def _show_prints() -> None:

@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct, field
 
-from mcpearl.net.http_server.request import HeaderPairs, Request
+from mcpearl.net.http_server.request import Request
 from mcpearl.runtime.arguments import refuse_text
+from mcpearl.transports.http_server.gate import Refused
 
 logger = logging.getLogger("mcpearl.http")
 
@@ -162,13 +163,17 @@ class Pages:
         return True
 
     async def serve(self, request: Request, read: Callable[[int], Awaitable[bytes]]) -> None:
-        """Answer a request for a path of the application's own; `read` reads a body up to a limit."""
+        """Answer a request for a path of the application's own; `read` reads a body up to a limit.
+
+        May raise `Refused`.
+        """
         route = self._routes[request.path]
         asked = "GET" if request.method == "HEAD" else request.method
         if asked not in route.methods:
-            allow = ", ".join(sorted(route.methods)).encode()
-            await _send(request, HttpResponse("Method not allowed", 405), ((b"allow", allow),))
-            return
+            allow = ", ".join(sorted(route.methods))
+            raise Refused(
+                405, f"{route.path} is served for {allow}", headers=((b"allow", allow.encode()),)
+            )
         body = await read(route.max_body)
         try:
             await _send(request, await self._answer(route, _made_of(request, body)))
@@ -203,7 +208,7 @@ def _made_of(request: Request, body: bytes) -> HttpRequest:
     return HttpRequest(request.method, request.path, dict(query), headers, body, client)
 
 
-async def _send(request: Request, response: HttpResponse, extra: HeaderPairs = ()) -> None:
+async def _send(request: Request, response: HttpResponse) -> None:
     body, kind = _encoded(response.body)
     headers = [(b"content-type", (response.content_type or kind).encode("latin-1"))] if body else []
     for name, value in response.headers.items():
@@ -211,7 +216,7 @@ async def _send(request: Request, response: HttpResponse, extra: HeaderPairs = (
         if "\r" in line or "\n" in line:
             raise ValueError(f"the header {name!r} has a line break")
         headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
-    headers += [*extra, (b"content-length", b"%d" % len(body))]
+    headers.append((b"content-length", b"%d" % len(body)))
     await request.start(response.status, tuple(headers))
     await request.end(body)
 

@@ -5,7 +5,6 @@ in each interval, those that failed and those a page follows before others; all 
 calls of an interval are measured, others with a result are only counted, unless a page follows some.
 """
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
@@ -133,7 +132,7 @@ class LiveWatch(FastObserver):
 
     def loop_blocked(self, what: str, seconds: float) -> None:
         """Note what held up the event loop."""
-        self.blocked.append((time.time(), what[:300], seconds))
+        self.blocked.append((clock.now(), what[:300], seconds))
 
     # Noting
 
@@ -150,7 +149,7 @@ class LiveWatch(FastObserver):
         client, principal = call.caller.client, call.caller.principal
         noted = NotedCall(
             next(self._numbers),
-            time.time(),
+            clock.now(),
             took,
             call.method,
             name_of(call),

@@ -109,7 +109,7 @@ class ServerConnection(CallEnd):
         self._watch: Watch | None = None  # of a legacy session, unless the wire notices itself
         core.roster.enter(self)
         if core.observer is not None or core.recorder is not None:
-            _ = self._calls  # they are told of all that is read
+            _ = self._calls  # made now: it observes the first read, too
 
     @property
     def _calls(self) -> Calls:

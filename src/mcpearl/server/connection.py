@@ -250,11 +250,8 @@ class ServerConnection(CallEnd):
 
     def adopt(self, state: EndSnapshot, uris: Iterable[str]) -> None:
         """Take over what another process changed in the session: log level and subscriptions."""
-        assert self.end.caller is not None
-        if state.ready and not self.is_ready:
-            self.end.lifecycle.take("initialized")
+        if self.end.adopt(state):
             self._ready()
-        self.end.caller.log_level = state.log_level
         self._subscriptions.adopt(uris)
 
     def make_up(self, missed: Sequence[Missed] | None) -> None:

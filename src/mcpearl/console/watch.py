@@ -26,7 +26,7 @@ _LARGE = 64 * 1024  # bytes of a result that is not shown
 MAX_TIMES = 200  # calls of one interval whose time is measured
 
 _COUNT: Literal["count"] = "count"  # compared by identity
-By = Literal["session", "trace", "name"]
+FollowBy = Literal["session", "trace", "name"]
 
 
 class NotedCall(Struct, frozen=True, gc=False):
@@ -74,7 +74,7 @@ class LiveWatch(FastObserver):
         self._room_failed = 0
         self._unmeasured = 0  # how many more calls of this interval are measured
         self._before = 0  # calls that had ended when the interval began
-        self._followed: set[tuple[By, str]] = set()  # what open pages follow
+        self._followed: set[tuple[FollowBy, str]] = set()  # what open pages follow
         self._care: Literal["", "count", "look"] = (
             ""  # what is done with results: nothing, without a page
         )
@@ -139,7 +139,7 @@ class LiveWatch(FastObserver):
     def _is_followed(self, call: Call) -> bool:
         return any(value == _about(call, by) for by, value in tuple(self._followed))
 
-    def follow(self, wanted: set[tuple[By, str]]) -> None:
+    def follow(self, wanted: set[tuple[FollowBy, str]]) -> None:
         """Note calls of these sessions, traces and tools before others."""
         self._followed = wanted
         if self._care:
@@ -227,14 +227,14 @@ def trace_of(call: Call) -> str | None:
     return parts[1] if len(parts) > 2 else None
 
 
-_ABOUT: dict[By, Callable[[Call], str | None]] = {
+_ABOUT: dict[FollowBy, Callable[[Call], str | None]] = {
     "session": session_of,
     "trace": trace_of,
     "name": name_of,
 }
 
 
-def _about(call: Call, by: By) -> str | None:
+def _about(call: Call, by: FollowBy) -> str | None:
     return _ABOUT[by](call)
 
 

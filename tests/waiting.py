@@ -8,7 +8,22 @@ from typing import Any
 
 from mcpearl.testing.waiting import PATIENCE, eventually
 
-__all__ = ["PATIENCE", "at_rest", "eventually", "turns"]
+__all__ = ["PATIENCE", "at_rest", "eventually", "turns", "wait_until"]
+
+
+def wait_until(condition: Callable[[], Any], otherwise: Callable[[], Any] = lambda: None) -> Any:
+    """Wait in this thread until `condition` returns something true, and return that.
+
+    This is `eventually` for tests without an event loop. A condition may raise to end the wait, for
+    example because a process has ended. What `otherwise` returns is part of the message of a failure.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            source = inspect.getsource(condition).strip()
+            raise AssertionError(f"did not come about: {source}\n{otherwise() or ''}")
+        time.sleep(0.005)
+    return value
 
 
 async def turns(count: int = 100) -> None:

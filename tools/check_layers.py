@@ -11,8 +11,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
-# From the bottom up. Packages in one row do not import each other. `gateway` and `console` are reserved
-# for packages to come.
+# From the bottom up. Packages in one row do not import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.interop.peers import prepared_here
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 COMMAND = [sys.executable, "-m", "mcpearl"]
 LOADED_COMMAND = prepared_here(Path(__file__).with_name("command.py"))
@@ -176,12 +176,16 @@ class Serving:
 
     def until(self, words: str, times: int = 1) -> str:
         """Wait until these words were written so many times, and return all that was."""
-        deadline = time.monotonic() + PATIENCE
-        while (text := "".join(self.written)).count(words) < times:
-            if time.monotonic() > deadline or not self._reader.is_alive():
-                raise AssertionError(f"{words!r} was not written, but: {text}")
-            time.sleep(0.01)
-        return text
+
+        def found() -> str:
+            read_all = not self._reader.is_alive()
+            text = "".join(self.written)
+            if text.count(words) >= times:
+                return text
+            assert not read_all, f"{words!r} was not written, but: {text}"
+            return ""
+
+        return str(wait_until(found, lambda: f"{words!r} was not written, but: {self.written}"))
 
     @property
     def url(self) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, McpError, Server, ToolError
+from mcpearl.console.live import Live
 from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, LiveWatch
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import SamplingObserver, Stretch
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types import CallToolResult
 from tests.console.page import open_page, served
 from tests.waiting import eventually
@@ -248,6 +250,15 @@ async def test_a_console_that_only_shows_does_nothing():
         ):
             refused = await page.post(**action)
             assert refused.status_code == 422 and "only shows" in refused.text
+
+
+async def test_the_age_of_a_task_is_by_the_clock_that_dates_it(mcp_clock: MovableClock):
+    app = make()
+    async with Client(app) as client:
+        await client.start_task("long")
+        mcp_clock.move(3600)
+        (row,) = Live(app, LiveWatch(payloads=False), []).tasks()["rows"]
+        assert 3600 <= row["seconds"] < 3660
 
 
 async def test_tasks_and_bounds_are_shown():

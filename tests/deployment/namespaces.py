@@ -8,10 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.redis_server import end_with_parent
+from tests.waiting import wait_until
 
 _INSIDE = "MCPEARL_SCENE_INSIDE"
 
@@ -46,10 +46,7 @@ class Cabled:
             ["unshare", "-n", "sleep", "infinity"], preexec_fn=end_with_parent
         )
         own = Path("/proc/self/ns/net").readlink()
-        deadline = time.monotonic() + 10
-        while Path(f"/proc/{self._holder.pid}/ns/net").readlink() == own:
-            assert time.monotonic() < deadline, "there is no namespace"
-            time.sleep(0.01)
+        wait_until(lambda: Path(f"/proc/{self._holder.pid}/ns/net").readlink() != own)
         pid = str(self._holder.pid)
         self.prefix = ["nsenter", "-t", pid, "-n"]
         """What a command begins with that runs in there."""

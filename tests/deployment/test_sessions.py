@@ -383,9 +383,7 @@ async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> N
                 answered = await session.ask("resources/subscribe", {"uri": "config://a"}, id=4)
                 return answered.status == 200
 
-            async with asyncio.timeout(30):
-                while not await goes_on():
-                    await asyncio.sleep(0.05)
+            await eventually(goes_on)
             assert (await two.take_up(begun).post(reply)).status == 202
             assert (await asking.rest())[-1]["id"] == 1
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from tests.cli.running import environment
 from tests.docs.blocks import python_of
 from tests.ports import free_port
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 SERVER = python_of("docs/command.md")  # has what the commands of all pages ask for
 _SAYS_READY = re.compile(r"serves at|^console: http|watching ", re.MULTILINE)
@@ -85,12 +84,14 @@ class Sandbox:
             reading = threading.Thread(target=lambda: written.extend(process.stdout or ()))
             reading.start()
             try:
-                deadline = time.monotonic() + PATIENCE
-                while not _SAYS_READY.search("".join(written)):
+
+                def is_ready() -> bool:
                     ended = process.poll() is not None and not reading.is_alive()
-                    late = time.monotonic() > deadline
-                    assert not ended and not late, f"{line}\n{''.join(written)}"
-                    time.sleep(0.01)
+                    found = _SAYS_READY.search("".join(written)) is not None
+                    assert found or not ended, f"{line}\n{''.join(written)}"
+                    return found
+
+                wait_until(is_ready, lambda: f"{line}\n{''.join(written)}")
                 yield "".join(written)
                 process.send_signal(signal.SIGINT)
                 code = process.wait(PATIENCE)

@@ -7,12 +7,12 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.ports import free_port
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 WALKS = [
@@ -139,7 +139,7 @@ def test_the_demo_over_http():
     ) as server:
         try:
             assert f"serves at {url}" in server.stderr.readline()
-            wait_for_port(port)
+            wait_until(lambda: listens(port))
             printed = run("examples/weather_client.py", url)
         finally:
             server.terminate()
@@ -160,7 +160,7 @@ def test_the_server_that_a_team_shares(tmp_path: Path):
         [sys.executable, name], cwd=tmp_path, stderr=subprocess.DEVNULL
     ) as server:
         try:
-            wait_for_port(port)
+            wait_until(lambda: listens(port))
             assert [run(*words).strip() for _ in range(2)] == ["1", "2"]
             other = [word.replace("of-ann", "of-bob") for word in words]
             assert run(*other).strip() == "1"
@@ -197,15 +197,12 @@ def test_no_link_between_files_is_dead(page: Path):
         assert not anchor or file.suffix != ".md" or anchor in anchors(file), target
 
 
-def wait_for_port(port: int) -> None:
-    for _ in range(3000):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    raise AssertionError(f"nothing listens on port {port}")
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_every_example_is_run():

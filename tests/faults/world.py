@@ -20,7 +20,7 @@ from typing import Any
 from mcpearl import Client, ConnectionLost, Reconnect
 from mcpearl.client.handshake import legacy_servers
 from mcpearl.net.tls import Tls
-from tests.waiting import eventually
+from tests.waiting import eventually, wait_until
 
 from ..ports import free_port
 from ..transports.certificates import Authority
@@ -76,11 +76,12 @@ class ServerProcess:
             stderr=self._log,
             stdin=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + PATIENCE
-        while not all(map(_answers, (self.tcp, self.tls, self.http, self.ws))):
-            assert self._process.poll() is None, Path(self._log.name).read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(self._is_up)
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, Path(self._log.name).read_text()
+        return all(map(_answers, (self.tcp, self.tls, self.http, self.ws)))
 
     def kill(self) -> None:
         assert self._process is not None
@@ -89,10 +90,7 @@ class ServerProcess:
 
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
-        deadline = time.monotonic() + PATIENCE
-        while ") T " not in Path(f"/proc/{self.pid}/stat").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: ") T " in Path(f"/proc/{self.pid}/stat").read_text())
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -70,3 +70,16 @@ def test_an_end_with_a_session_is_not_restored_into() -> None:
     end = a_session()
     with pytest.raises(WrongPhase):
         end.restore(EndSnapshot("2025-06-18"))
+
+
+def test_what_changed_at_another_end_is_adopted() -> None:
+    first, second = a_server(), a_server()
+    first.receive(initialize())
+    second.restore(stored(first.snapshot()))
+    first.receive(INITIALIZED)
+    first.receive(request(1, "logging/setLevel", {"level": "error"}))
+    changed = stored(first.snapshot())
+    assert second.adopt(changed), "it became ready"
+    assert not second.adopt(changed), "it was ready before"
+    assert second.caller is not None and second.caller.log_level == "error"
+    assert_works(second)

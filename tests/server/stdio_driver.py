@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import psutil
+
+from tests.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("trap_server.py")
 HANGS = 30.0  # seconds after which a test that waits gives up
@@ -160,11 +161,8 @@ class StdioServer:
     # Watching
 
     def has_said(self, text: bytes) -> bool:
-        """Whether a text came out on stderr; gives it time to get here."""
-        until = time.monotonic() + HANGS
-        while text not in self.stderr and time.monotonic() < until:
-            time.sleep(0.01)
-        return text in self.stderr
+        """Wait until a text came out on stderr, and return True."""
+        return bool(wait_until(lambda: text in self.stderr, lambda: bytes(self.stderr)))
 
     def rss(self) -> int:
         """Resident memory of the process, in bytes."""

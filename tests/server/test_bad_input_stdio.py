@@ -1,7 +1,6 @@
 """Bad input to a running server process: each piece costs an answer, and no more."""
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.server.stdio_driver import HANGS, StdioServer
 from tests.server.wire import meta
+from tests.waiting import wait_until
 
 MIB = 1024 * 1024
 
@@ -397,8 +397,7 @@ def test_a_flood_of_progress_leaves_room_for_others() -> None:
         server.initialize()
         params = {"name": "floods", "arguments": {}, "_meta": {"progressToken": "flood"}}
         flood = server.request("tools/call", params)
-        while server.lines.empty():
-            time.sleep(0.01)
+        wait_until(lambda: not server.lines.empty())
         for _ in range(10):
             id = server.start("add", a=1, b=2)
             while (message := server.lines.get(timeout=HANGS)) is not None:

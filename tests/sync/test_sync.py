@@ -10,8 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from mcpearl import (
 )
 from mcpearl.client.options import ClientOptions
 from mcpearl.host.options import HostOptions
+from tests.waiting import wait_until
 from tools import make_sync
 
 SCRIPT = """
@@ -63,14 +63,6 @@ def script(tmp_path: Path) -> str:
     return str(path)
 
 
-def eventually(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return value
-
-
 def threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == "mcpearl-sync"]
 
@@ -86,7 +78,7 @@ def alive(pid: int) -> bool:
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    eventually(lambda: not threads())
+    wait_until(lambda: not threads())
 
 
 def everything() -> Server:
@@ -147,7 +139,7 @@ def test_everything_a_client_does() -> None:
         assert client.call_tool("think").data == "thought"
         client.call_tool("steps", on_progress=lambda p: steps.append(p.progress))
         assert steps == [0, 1, 2]
-        eventually(lambda: logs == ["stepped"])
+        wait_until(lambda: logs == ["stepped"])
         with pytest.raises(ToolError, match="on purpose"):
             client.call_tool("fail", raise_on_error=True)
         assert next(iter(client.resources())).uri == "note://one"
@@ -187,7 +179,7 @@ def test_a_callback_may_use_the_client() -> None:
             lambda message: seen.append(client.call_tool("add", {"a": 1, "b": 1}).data),
         )
         client.call_tool("steps")
-        eventually(lambda: seen == [2])
+        wait_until(lambda: seen == [2])
 
 
 async def test_it_works_where_a_loop_is_running(script: str) -> None:
@@ -240,7 +232,7 @@ def test_what_is_not_closed_ends_with_its_object(script: str) -> None:
     pid = client.call_tool("pid").data
     del client
     gc.collect()
-    eventually(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
 
 
 def test_a_host_without_a_loop(script: str) -> None:
@@ -305,7 +297,7 @@ def test_ctrl_c_ends_the_call_and_nothing_is_left(script: str, end: str, tmp_pat
     assert said == "interrupted 3", done.stderr
     expected = {"": 0, "os._exit(3)": 3, "sys.exit(4)": 4}.get(end, -signal.SIGKILL)
     assert done.returncode == expected, done.stderr
-    eventually(lambda: not alive(int(pid)))
+    wait_until(lambda: not alive(int(pid)))
 
 
 def test_a_program_that_forgets_to_close(script: str, tmp_path: Path) -> None:
@@ -326,7 +318,7 @@ def test_a_program_that_forgets_to_close(script: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    eventually(lambda: not alive(int(done.stdout)))
+    wait_until(lambda: not alive(int(done.stdout)))
 
 
 # The faces are whole

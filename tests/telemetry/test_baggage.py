@@ -53,9 +53,11 @@ async def test_a_handler_has_the_baggage_and_the_state_of_its_caller(
 async def test_what_a_task_does_belongs_to_the_trace_of_its_call(spans: Any, era: str) -> None:
     app = Server("long", telemetry=True)
 
+    created = asyncio.Event()
+
     @app.tool(task=True)
     async def work() -> str:
-        await asyncio.sleep(0.05)  # so that the task was created before
+        await created.wait()
         with trace.get_tracer("inside").start_as_current_span("inside"):
             return "done"
 
@@ -63,6 +65,7 @@ async def test_what_a_task_does_belongs_to_the_trace_of_its_call(spans: Any, era
         token = context.attach(of_a_caller(True))
         task = await client.start_task("work")
         context.detach(token)
+        created.set()
         assert (await task.result()).text == "done"
     found = {(each.name, each.kind.name): each for each in spans.get_finished_spans()}
     asked, served = found["tools/call work", "CLIENT"], found["tools/call work", "SERVER"]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import uvloop
 from mcpearl import Client, ConnectionLost, McpearlError, RequestTimeout
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.process import SAFE_VARIABLES, ProcessTransport, safe_environment
-from tests.waiting import at_rest, eventually, turns
+from tests.waiting import at_rest, eventually, turns, wait_until
 
 from ..client.peers import Script
 
@@ -435,10 +434,7 @@ def test_a_killed_parent_takes_its_server_along(
         parent.kill()
         parent.wait()
         parent.stdout.close()
-    deadline = time.monotonic() + 60
-    while any(alive(pid) for pid in family) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [pid for pid in family if alive(pid)]
+    wait_until(lambda: not [pid for pid in family if alive(pid)])
 
 
 # Dying

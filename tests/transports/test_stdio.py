@@ -19,6 +19,7 @@ import pytest
 
 from tests.server.stdio_driver import HANGS, SCRIPT, StdioServer
 from tests.server.wire import meta
+from tests.waiting import wait_until
 
 MIB = 1024 * 1024
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -153,8 +154,7 @@ def test_handlers_that_will_not_end_do_not_keep_the_process() -> None:
 
 def until_leaving(server: StdioServer) -> None:
     """Wait until a server that was told to end takes no more calls."""
-    while "error" not in server.call("add", a=1, b=2):
-        time.sleep(0.01)
+    wait_until(lambda: "error" in server.call("add", a=1, b=2))
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
@@ -430,7 +430,8 @@ def test_a_tool_that_closes_descriptor_1() -> None:
 def test_large_answers_to_many_calls_wait_for_a_client_that_reads_slowly(loop: str) -> None:
     """More than is written at once, and less than the bound: whoever asked for it gets it all."""
     with StdioServer(loop, reads=False) as server:
-        assert server.process.stdout is not None
+        output = server.process.stdout
+        assert output is not None
         size = MIB // 4
         params = {"name": "big", "arguments": {"size": size}, "_meta": meta()}
         server.send(
@@ -439,11 +440,10 @@ def test_large_answers_to_many_calls_wait_for_a_client_that_reads_slowly(loop: s
                 for id in range(100)
             )
         )
-        while waiting_in(server.process.stdout) < FULL_PIPE:
-            time.sleep(0.01)
+        wait_until(lambda: waiting_in(output) >= FULL_PIPE)
         answered = set()
         for _ in range(100):
-            answer = json.loads(server.process.stdout.readline())
+            answer = json.loads(output.readline())
             assert len(answer["result"]["content"][0]["text"]) == size
             answered.add(answer["id"])
         assert answered == set(range(100))

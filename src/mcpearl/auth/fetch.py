@@ -45,7 +45,7 @@ class FetchFailed(FetchError):
 
 @dataclass(frozen=True)
 class FetchPolicy:
-    """From where documents may be fetched, and within which bounds.
+    """Where documents may be fetched from, and within which bounds.
 
     Args:
         allow_loopback: Allow addresses of this machine, also without TLS.
@@ -105,7 +105,7 @@ async def fetch_json(
         form: Fields to send as a form.
         json: A value to send as JSON, if there is no form.
         headers: Additional headers.
-        policy: From where to fetch, and within which bounds.
+        policy: Where to fetch from, and within which bounds.
 
     Raises `FetchRefused` if the policy forbids it, `FetchFailed` if the server does not answer.
 

@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 
 
 class Command(click.Command):
-    """A command whose unknown options and missing arguments are answered with what was meant."""
+    """A command that answers unknown options and missing arguments with a suggestion."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, and name the closest option to one that is unknown."""

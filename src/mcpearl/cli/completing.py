@@ -1,10 +1,10 @@
 """Completion in shells of what a server offers, and of words that bash would take apart.
 
 A server is asked for its lists when the key is pressed. Pressing it must not run anything,
-so only servers at an address are asked: one that was typed, or that a file of the user's own names. What
-the current directory has may be a stranger's: it is not started, and gets no requests. A command from a
-file of the user's own may run what is in the current directory too, so it is not started either. What
-goes wrong is not said: there is nothing to complete.
+so only servers at an address are asked: an address that was typed, or that is in a file of the user's
+own. Files of the current directory may come from a stranger, so their servers are neither started nor
+asked. A command in a file of the user's own may run something from the current directory, so it is not
+started either. Errors are not shown; then there are no completions.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from mcpearl.client.callbacks import (
     SamplingCallback,
 )
 from mcpearl.client.calling import Calling
-from mcpearl.client.connection import ClientConnection, Told
+from mcpearl.client.connection import BoundCallback, ClientConnection
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
 from mcpearl.client.extensions import ClientExtension, ClientExtensions, ExtensionResult, OpenParams
@@ -463,7 +463,7 @@ class Client(Calling):
         if method == "notifications/message" and handler is not None:
             self._link.listen_to_logs()
 
-    def _noticed(self, notice: Notice) -> Told | None:
+    def _noticed(self, notice: Notice) -> BoundCallback | None:
         """Handle a notification, and return the callback to be called with it, and its argument."""
         params = notice.params
         self._cache.changed(notice.method, getattr(params, "uri", None))

@@ -42,7 +42,7 @@ from mcpearl.types.tools import Tool
 logger = logging.getLogger("mcpearl.client")
 
 R = TypeVar("R", bound=Result)
-Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and its argument
+BoundCallback = tuple[Callable[[Any], Any], Any]  # a callback of the application, and its argument
 _CANCELLED = "notifications/cancelled"
 
 
@@ -72,7 +72,7 @@ class ClientConnection(ClientReceiver):
         transport: Transport,
         end: ClientEnd,
         callbacks: Callbacks,
-        on_notice: Callable[[Notice], Told | None],
+        on_notice: Callable[[Notice], BoundCallback | None],
         on_lost: "Callable[[ClientConnection], None]",
     ) -> None:
         self.transport = transport

@@ -12,7 +12,7 @@ from mcpearl.types.base import to_builtins
 MAX_LISTED = 5_000  # entries of a list that are shown
 PATIENCE = 900.0  # seconds for a task, and for a person to answer a question
 
-Run = Callable[[Client, SendRequest, ProgressCallback], Awaitable[Any]]
+PageRequestRunner = Callable[[Client, SendRequest, ProgressCallback], Awaitable[Any]]
 
 
 async def run(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
@@ -92,7 +92,7 @@ async def _task_result(client: Client, ask: SendRequest, progress: ProgressCallb
     return to_builtins(await client.task(ask.params["taskId"]).result(PATIENCE))
 
 
-def _listing(entries: Callable[[Client], AsyncIterator[Any]], member: str) -> Run:
+def _listing(entries: Callable[[Client], AsyncIterator[Any]], member: str) -> PageRequestRunner:
     """Return what lists all pages, up to a bound."""
 
     async def listed(client: Client, ask: SendRequest, progress: ProgressCallback) -> Any:
@@ -106,7 +106,7 @@ def _listing(entries: Callable[[Client], AsyncIterator[Any]], member: str) -> Ru
     return listed
 
 
-_KNOWN: dict[str, Run] = {
+_KNOWN: dict[str, PageRequestRunner] = {
     "tools/list": _listing(Client.tools, "tools"),
     "resources/list": _listing(Client.resources, "resources"),
     "resources/templates/list": _listing(Client.resource_templates, "resourceTemplates"),

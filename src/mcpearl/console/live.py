@@ -1,7 +1,6 @@
 """What a server looks like at a moment, as the page shows it. Nothing here changes the server."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -54,7 +53,7 @@ class Live:
         self._numbers = count(1)
         self._connections: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self.running: dict[int, RunningCall] = {}  # calls in flight at the last look, by `id`
-        self._looked_at = time.perf_counter()
+        self._looked_at = clock.monotonic()
         self._cpu = process_gauges()["process_cpu_seconds"][""]
         self._calls = watch.calls
         self._outcomes = dict(watch.outcomes)
@@ -65,7 +64,7 @@ class Live:
         """Return the figures of the interval since the last look; `lag` is the loop's."""
         watch, core = self._watch, self._server.core
         process = process_gauges()
-        now, cpu = time.perf_counter(), process["process_cpu_seconds"][""]
+        now, cpu = clock.monotonic(), process["process_cpu_seconds"][""]
         elapsed = max(now - self._looked_at, 1e-6)
         calls = watch.calls - self._calls
         times = watch.take_times()
@@ -78,7 +77,7 @@ class Live:
         self._looked_at, self._cpu, self._calls = now, cpu, watch.calls
         self._outcomes = dict(watch.outcomes)
         return {
-            "at": time.time(),
+            "at": clock.now(),
             "rate": calls / elapsed,
             "calls": calls,
             "times": [round(took * 1e6) for took in times],  # µs; the page merges those of workers
@@ -182,7 +181,7 @@ class Live:
                         "name": name_of(run.call),
                         "state": state,
                         "message": None if record is None else record.status_message,
-                        "seconds": 0 if record is None else time.time() - record.created,
+                        "seconds": 0 if record is None else clock.now() - record.created,
                     }
                 )
         return {"states": states, "waiting": len(engine.queue), "rows": rows}
@@ -198,7 +197,7 @@ class Live:
                 "state": status.state,
                 "reason": status.reason,
                 "tries": status.tries,
-                "seconds": time.time() - status.since if status.since else None,
+                "seconds": clock.now() - status.since if status.since else None,
                 "protocol": status.protocol_version,
             }
             for name, status in islice(found.items(), MAX_ROWS)

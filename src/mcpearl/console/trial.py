@@ -1,7 +1,7 @@
 """The client that one page tries a server with: its requests, and the server's questions.
 
-Whatever the target is, the console holds a `Client` for it, so what is tried is tried with the same
-code that applications use. Everything about it goes to the page as events.
+Whatever the target is, the console holds a `Client` for it, so a page tries a server with the
+same code that applications use. Whatever happens there goes to the page as events.
 """
 
 import asyncio

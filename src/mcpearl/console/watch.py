@@ -5,7 +5,6 @@ in each interval, those that failed and those a page follows before others; all 
 calls of an interval are measured, others with a result are only counted, unless a page follows some.
 """
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
@@ -28,7 +27,7 @@ _LARGE = 64 * 1024  # bytes of a result that is not shown
 MAX_TIMES = 200  # calls of one interval whose time is measured
 
 _COUNT: Literal["count"] = "count"  # compared by identity
-By = Literal["session", "trace", "name"]
+FollowBy = Literal["session", "trace", "name"]
 
 
 class NotedCall(Struct, frozen=True, gc=False):
@@ -76,7 +75,7 @@ class LiveWatch(FastObserver):
         self._room_failed = 0
         self._unmeasured = 0  # how many more calls of this interval are measured
         self._before = 0  # calls that had ended when the interval began
-        self._followed: set[tuple[By, str]] = set()  # what open pages follow
+        self._followed: set[tuple[FollowBy, str]] = set()  # what open pages follow
         self._care: Literal["", "count", "look"] = (
             ""  # what is done with results: nothing, without a page
         )
@@ -134,14 +133,14 @@ class LiveWatch(FastObserver):
 
     def loop_blocked(self, what: str, seconds: float) -> None:
         """Note what held up the event loop."""
-        self.blocked.append((time.time(), what[:300], seconds))
+        self.blocked.append((clock.now(), what[:300], seconds))
 
     # Noting
 
     def _is_followed(self, call: Call) -> bool:
         return any(value == _about(call, by) for by, value in tuple(self._followed))
 
-    def follow(self, wanted: set[tuple[By, str]]) -> None:
+    def follow(self, wanted: set[tuple[FollowBy, str]]) -> None:
         """Note calls of these sessions, traces and tools before others."""
         self._followed = wanted
         if self._care:
@@ -151,7 +150,7 @@ class LiveWatch(FastObserver):
         client, principal = call.caller.client, call.caller.principal
         noted = NotedCall(
             next(self._numbers),
-            time.time(),
+            clock.now(),
             took,
             call.method,
             name_of(call),
@@ -217,8 +216,8 @@ def name_of(call: Call) -> str | None:
 
 def session_of(call: Call) -> str | None:
     """Return what the session of a call is shown as; a whole id would let its reader take it over."""
-    id = getattr(call.outlet, "session_id", None)
-    return id[:10] if isinstance(id, str) else None
+    id: str | None = call.outlet.session_id
+    return None if id is None else id[:10]
 
 
 def trace_of(call: Call) -> str | None:
@@ -228,14 +227,14 @@ def trace_of(call: Call) -> str | None:
     return None if named is None else named[0]
 
 
-_ABOUT: dict[By, Callable[[Call], str | None]] = {
+_ABOUT: dict[FollowBy, Callable[[Call], str | None]] = {
     "session": session_of,
     "trace": trace_of,
     "name": name_of,
 }
 
 
-def _about(call: Call, by: By) -> str | None:
+def _about(call: Call, by: FollowBy) -> str | None:
     return _ABOUT[by](call)
 
 

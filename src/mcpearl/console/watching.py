@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -20,6 +19,7 @@ from mcpearl.console.logs import LogTap
 from mcpearl.console.outbox import PageEvents, encode_event
 from mcpearl.console.watch import LiveWatch
 from mcpearl.protocol.errors import McpError
+from mcpearl.runtime import clock
 from mcpearl.runtime.tree import NodeChange
 from mcpearl.server.server import Server
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -215,4 +215,4 @@ class Watching:
 
 def now_logged(level: str, text: str) -> dict[str, Any]:
     """Return a record of the console's own, which is shown among the logs and logged nowhere else."""
-    return {"at": time.time(), "level": level, "logger": logger.name, "text": text}
+    return {"at": clock.now(), "level": level, "logger": logger.name, "text": text}

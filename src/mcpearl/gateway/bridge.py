@@ -1,4 +1,4 @@
-"""One server on another transport: a remote server on stdio, or a process over HTTP. Names stay."""
+"""One server on another transport, its names unchanged: a remote one on stdio, or a process over HTTP."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from mcpearl.server.composition.context import spelling_of
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering
 from mcpearl.server.registry.pagination import Registered
-from mcpearl.transports.mirrored_headers import Path, annotated
+from mcpearl.transports.mirrored_headers import ParameterPath, annotated
 from mcpearl.types.base import Result, decode
 from mcpearl.types.capabilities import (
     TASKS_EXTENSION,
@@ -64,7 +64,7 @@ class UpstreamDispatcher:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._pages: dict[str, tuple[list[Any], Registered[Any]]] = {}
-        self.mirrored: Mapping[str, Mapping[Path, str]] = {}
+        self.mirrored: Mapping[str, Mapping[ParameterPath, str]] = {}
         """The parameters that the upstream's tools mirror into HTTP headers."""
 
     # What it offers
@@ -105,7 +105,7 @@ class UpstreamDispatcher:
         Args:
             tools: The tools that the upstream has now.
         """
-        mirrored: dict[str, Mapping[Path, str]] = {}
+        mirrored: dict[str, Mapping[ParameterPath, str]] = {}
         for tool in tools:
             try:
                 paths = annotated(tool.input_schema)

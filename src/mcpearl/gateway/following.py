@@ -29,7 +29,7 @@ class _TenantResources(dict[str, dict[Call, tuple[Peer, str]]]):
 
 
 class Following:
-    """The followed resources of all tenants. Ended calls are removed when they are come across."""
+    """The followed resources of all tenants. Ended calls are removed when a search finds them."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, _TenantResources] = {}

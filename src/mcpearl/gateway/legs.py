@@ -20,7 +20,7 @@ from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.gateway.shares import Shares
 from mcpearl.gateway.tenants import Tenant
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
-from mcpearl.host.records import Kind
+from mcpearl.host.records import OfferKind
 from mcpearl.protocol.errors import ConnectionLost, McpearlError
 from mcpearl.protocol.events import Notice
 from mcpearl.server.call_end import send_notification
@@ -35,7 +35,7 @@ from mcpearl.types.logging import LoggingMessageNotificationParams
 logger = logging.getLogger("mcpearl.gateway")
 _PAGE_DONE = "notifications/elicitation/complete"
 BETWEEN_CHANGES = 0.25  # seconds at least between two announcements of changed lists
-LISTS: dict[str, tuple[Kind, ...]] = {
+LISTS: dict[str, tuple[OfferKind, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
     "notifications/resources/list_changed": ("resources", "resource_templates"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.gateway.legs import BETWEEN_CHANGES
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
-from mcpearl.host.records import Kind
+from mcpearl.host.records import OfferKind
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
 from mcpearl.runtime import clock
 from mcpearl.types.prompts import Prompt
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcpearl.gateway.upstream import Upstream
 
 logger = logging.getLogger("mcpearl.gateway")
-LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
+LISTED: tuple[OfferKind, ...] = ("tools", "prompts", "resources", "resource_templates")
 _LONGEST_PAUSE = 20  # times `BETWEEN_CHANGES`, if an upstream announces changes without having any
 
 
@@ -38,14 +38,14 @@ class UpstreamLists:
     def __init__(self, upstream: "Upstream", announce: Callable[..., None]) -> None:
         self._upstream = upstream
         self._announce = announce
-        self._known: dict[Kind, list[Any]] = {}
-        self._stale: set[Kind] = set()
-        self._alarms: set[Kind] = set()  # announced by the upstream since they were last read
-        self._false_alarms: dict[Kind, tuple[int, float]] = {}  # count, time of the last
+        self._known: dict[OfferKind, list[Any]] = {}
+        self._stale: set[OfferKind] = set()
+        self._alarms: set[OfferKind] = set()  # announced by the upstream since they were last read
+        self._false_alarms: dict[OfferKind, tuple[int, float]] = {}  # count, time of the last
         self._news = asyncio.Event()
         self._read_once = asyncio.Event()  # set once the first lists were read, or could not be
 
-    def begin(self) -> dict[Kind, KeptList]:
+    def begin(self) -> dict[OfferKind, KeptList]:
         """Prepare for a running event loop; return the lists that the upstream's member keeps."""
         self._news, self._read_once = asyncio.Event(), asyncio.Event()
         limit = self._upstream.settings.max_offers
@@ -68,7 +68,7 @@ class UpstreamLists:
         self._alarms.update(kinds)
         self._news.set()
 
-    def doubt(self, member: Member, kinds: Iterable[Kind]) -> None:
+    def doubt(self, member: Member, kinds: Iterable[OfferKind]) -> None:
         """Have lists read again, and announce them only if they differ.
 
         Args:
@@ -105,7 +105,7 @@ class UpstreamLists:
             self._announce(*dict.fromkeys(_announced_as(kind) for kind in told))
             await asyncio.sleep(BETWEEN_CHANGES)
 
-    async def _read(self, member: Member, kind: Kind) -> bool:
+    async def _read(self, member: Member, kind: OfferKind) -> bool:
         """Read a list; return whether it differs from before."""
         try:
             found = await member.listed(kind)
@@ -124,7 +124,7 @@ class UpstreamLists:
         self._false_alarms.pop(kind, None)
         return True
 
-    def _passes(self, kind: Kind) -> bool:
+    def _passes(self, kind: OfferKind) -> bool:
         """Whether an announcement is passed on although the list is the same as before.
 
         An entry that was added and removed again between two readings is a change too. But an upstream
@@ -138,7 +138,7 @@ class UpstreamLists:
         self._false_alarms[kind] = count + 1, now
         return True
 
-    async def listed(self, kind: Kind) -> list[Any]:
+    async def listed(self, kind: OfferKind) -> list[Any]:
         """Return a list as it was last read.
 
         Raises:
@@ -181,11 +181,11 @@ def _as_it_is(items: list[Any]) -> list[Any]:
     return items
 
 
-def _announced_as(kind: Kind) -> str:
+def _announced_as(kind: OfferKind) -> str:
     return "resources" if kind == "resource_templates" else kind
 
 
-def _kinds_of(what: str) -> tuple[Kind, ...]:
+def _kinds_of(what: str) -> tuple[OfferKind, ...]:
     match what:
         case "tools":
             return ("tools",)

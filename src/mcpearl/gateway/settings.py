@@ -8,7 +8,7 @@ from msgspec import Struct
 from mcpearl.auth.principal import Principal
 from mcpearl.client.reconnect import Reconnect
 
-Identity = Callable[[Principal], Awaitable[Mapping[str, str]] | Mapping[str, str]]
+IdentityHeaders = Callable[[Principal], Awaitable[Mapping[str, str]] | Mapping[str, str]]
 """Returns the headers with which an upstream is called on behalf of a caller."""
 
 
@@ -62,4 +62,4 @@ class Access(Struct, frozen=True, kw_only=True):
     """
 
     auth: Any = None
-    identity: Identity | None = None
+    identity: IdentityHeaders | None = None

@@ -60,7 +60,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.gateway")
 _UPDATED = "notifications/resources/updated"
-_CONNECTION, _LISTS = "connection", "lists"  # what is supervised of an upstream
+_CONNECTION, _LISTS = "connection", "lists"  # the children of its supervisor
 T = TypeVar("T")
 
 
@@ -95,7 +95,7 @@ class Upstream:
         self.settings = settings
         self.info = Implementation(name="mcpearl-gateway", version=__version__)
         self.home = ""
-        """Names this process, for calls that are parked in it."""
+        """A name of this process, by which retries find the calls that are parked in it."""
         self.breaker = self._make_breaker()
         self.parked = ParkedCalls(settings.max_parked)
         self.away: Away | None = None

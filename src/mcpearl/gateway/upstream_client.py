@@ -5,7 +5,7 @@ from typing import Any
 
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.client.client import Client
-from mcpearl.client.connection import ClientConnection, Told
+from mcpearl.client.connection import BoundCallback, ClientConnection
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.relay import Relay
 from mcpearl.client.tasks.shapes import ModernTasks, TaskShape
@@ -148,7 +148,7 @@ class UpstreamClient(Client):
         if connection is not None and isinstance(token, int):
             connection.progress.drop(token)
 
-    def _noticed(self, notice: Notice) -> Told | None:
+    def _noticed(self, notice: Notice) -> BoundCallback | None:
         if notice.method == "notifications/message" and self._heard is not None:
             connection = self._link.connection
             transport = None if connection is None else connection.transport

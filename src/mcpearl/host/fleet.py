@@ -17,7 +17,7 @@ from mcpearl.host.records import (
     HostResource,
     HostResourceTemplate,
     HostTool,
-    Kind,
+    OfferKind,
     Offers,
 )
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
@@ -55,7 +55,7 @@ class Fleet:
         max_offers: int,
     ) -> None:
         self.members: dict[str, Member] = {}
-        self.names: dict[Kind, NameTable] = {"tools": NameTable(), "prompts": NameTable()}
+        self.names: dict[OfferKind, NameTable] = {"tools": NameTable(), "prompts": NameTable()}
         self._uris: dict[
             str, frozenset[str]
         ] = {}  # of the resources of each server, as last listed
@@ -155,7 +155,7 @@ class Fleet:
     def _unknown_server(self, name: str) -> KeyError:
         return KeyError(f"there is no server `{name}`{did_you_mean(name, self.members)}")
 
-    async def find(self, kind: Kind, joint: str, timeout: float) -> tuple[Member, str]:
+    async def find(self, kind: OfferKind, joint: str, timeout: float) -> tuple[Member, str]:
         """Return the server that a joint name belongs to, and the item's own name at that server."""
         found = self.names[kind].find(joint) or named_server(joint, self.members)
         if found is None:  # it may be in a list that was not read yet, or that changed
@@ -165,7 +165,7 @@ class Fleet:
                 raise self._unknown(kind, joint, missing)
         return self.members[found[0]], found[1]
 
-    def _unknown(self, kind: Kind, joint: str, missing: dict[str, str]) -> McpError:
+    def _unknown(self, kind: OfferKind, joint: str, missing: dict[str, str]) -> McpError:
         known = [
             item.name for member in self.members.values() for item in member.lists[kind].last()
         ]
@@ -211,7 +211,7 @@ class Fleet:
 
     # Listing
 
-    async def offers(self, kind: Kind, timeout: float) -> "Offers[Any]":
+    async def offers(self, kind: OfferKind, timeout: float) -> "Offers[Any]":
         """Return a list of all servers' items, without servers that have not answered in time."""
         parts: dict[str, list[Any]] = {}
         missing: dict[str, str] = {}
@@ -233,8 +233,8 @@ class Fleet:
         items = [item for name in list(self.members) for item in parts.get(name, ())]
         return Offers(items, missing)
 
-    def _lists(self, server: str) -> dict[Kind, KeptList]:
-        def named(kind: Kind, made: type[Wire]) -> Callable[[list[Any]], list[Any]]:
+    def _lists(self, server: str) -> dict[OfferKind, KeptList]:
+        def named(kind: OfferKind, made: type[Wire]) -> Callable[[list[Any]], list[Any]]:
             def make(items: list[Any]) -> list[Any]:
                 first = {item.name: item for item in reversed(items)}  # a name stands for one item
                 names = self.names[kind].put(server, (item.name for item in items))
@@ -253,7 +253,7 @@ class Fleet:
 
             return make
 
-        made: dict[Kind, Callable[[list[Any]], list[Any]]] = {
+        made: dict[OfferKind, Callable[[list[Any]], list[Any]]] = {
             "tools": named("tools", HostTool),
             "prompts": named("prompts", HostPrompt),
             "resources": placed(HostResource),
@@ -262,7 +262,7 @@ class Fleet:
         return {kind: KeptList(kind, self._max_offers, make) for kind, make in made.items()}
 
 
-async def _read(member: Member, kind: Kind) -> list[Any]:
+async def _read(member: Member, kind: OfferKind) -> list[Any]:
     """Read a list; any failure becomes the reason why this server is missing."""
     try:
         return await member.listed(kind)

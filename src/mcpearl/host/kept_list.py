@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from mcpearl.client.client import Client
-from mcpearl.host.records import Kind
+from mcpearl.host.records import OfferKind
 from mcpearl.protocol.errors import CapabilityMissing, ConnectionLost, LimitReached, McpError
 from mcpearl.runtime import clock
 from mcpearl.types.capabilities import ServerCapabilities
@@ -23,7 +23,7 @@ class KeptList:
         made: Turns the server's items into those that the host shows; called after each reading.
     """
 
-    def __init__(self, kind: Kind, limit: int, made: Callable[[list[Any]], list[Any]]) -> None:
+    def __init__(self, kind: OfferKind, limit: int, made: Callable[[list[Any]], list[Any]]) -> None:
         self.kind = kind
         self._limit = limit
         self._made = made
@@ -110,7 +110,7 @@ class KeptList:
             await asyncio.wait([reading])
 
 
-def _offered(capabilities: ServerCapabilities, kind: Kind) -> bool:
+def _offered(capabilities: ServerCapabilities, kind: OfferKind) -> bool:
     match kind:
         case "tools":
             return capabilities.tools is not None

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Scope = Literal["user", "project"]
+FileScope = Literal["user", "project"]
 System = Literal["darwin", "win32", "linux"]
 
 # Folders for the settings of programs (`{settings}` below): the variable that names the folder, and its
@@ -20,7 +20,7 @@ _SETTINGS: dict[System, tuple[str, str]] = {
 }
 
 # host, name for people, scope, path, member with the servers
-_FILES: tuple[tuple[str, str, Scope, str, str], ...] = (
+_FILES: tuple[tuple[str, str, FileScope, str, str], ...] = (
     (
         "claude-desktop",
         "Claude Desktop",
@@ -47,7 +47,7 @@ class Location(Struct, frozen=True, kw_only=True):
     """The host, such as `claude-desktop`, `claude-code`, `vscode` or `cursor`."""
     title: str
     """The host's name for people."""
-    scope: Scope
+    scope: FileScope
     """Whether the file is for all projects of a user, or for one project."""
     path: Path
     """The path of the file."""

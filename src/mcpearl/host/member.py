@@ -15,7 +15,7 @@ from mcpearl.client.entries import ServerEntry
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member_client import MemberClient
-from mcpearl.host.records import HostChange, Kind, ServerState, ServerStatus
+from mcpearl.host.records import HostChange, OfferKind, ServerState, ServerStatus
 from mcpearl.protocol.errors import (
     AuthorizationFailed,
     ConnectionLost,
@@ -37,7 +37,7 @@ from mcpearl.types.subscriptions import SubscriptionFilter
 logger = logging.getLogger("mcpearl.host")
 
 # The lists that a notification makes stale.
-_STALE: dict[str, tuple[Kind, ...]] = {
+_STALE: dict[str, tuple[OfferKind, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
     "notifications/resources/list_changed": ("resources", "resource_templates"),
@@ -76,7 +76,7 @@ class Member:
         self,
         entry: ServerEntry,
         make: "Callable[[Member], Client]",
-        lists: Mapping[Kind, KeptList],
+        lists: Mapping[OfferKind, KeptList],
         policy: Reconnect,
         tell: Callable[[HostChange], None],
         *,
@@ -153,7 +153,7 @@ class Member:
             self._settled.set()
         self._tell(HostChange(self.name, "state", self.status()))
 
-    def _teller(self, kind: Kind) -> Callable[[], None]:
+    def _teller(self, kind: OfferKind) -> Callable[[], None]:
         def tell() -> None:
             # Templates are announced with the resources; a timer may outlive the connection.
             if kind != "resource_templates" and self._state == "ready":
@@ -201,7 +201,7 @@ class Member:
             )
         return self.client
 
-    async def listed(self, kind: Kind) -> list[Any]:
+    async def listed(self, kind: OfferKind) -> list[Any]:
         """Return a list of the server: the kept one, or one read from the server."""
         await self.settled()
         if self._state != "ready":
@@ -209,11 +209,11 @@ class Member:
         announced = self._announces(kind)
         return await self.lists[kind].read(self.expect(), announced=announced, timeout=_READING)
 
-    def known(self, kind: Kind) -> list[Any] | None:
+    def known(self, kind: OfferKind) -> list[Any] | None:
         """Return a list if it is kept and need not be read; None otherwise."""
         return self.lists[kind].items() if self._state == "ready" else None
 
-    def _announces(self, kind: Kind) -> bool:
+    def _announces(self, kind: OfferKind) -> bool:
         client = self.expect()
         about = "resources" if kind == "resource_templates" else kind
         capability = getattr(client.server_capabilities, about)

@@ -12,7 +12,7 @@ from mcpearl.types.tools import Tool
 
 ServerState = Literal["idle", "connecting", "ready", "down", "disabled", "invalid"]
 """`idle`: the server is not needed yet; `invalid`: its entry cannot be used."""
-Kind = Literal["tools", "resources", "resource_templates", "prompts"]
+OfferKind = Literal["tools", "resources", "resource_templates", "prompts"]
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ class _Inherited:
         self._sockets = [*(_listed() if self._sockets is None else self._sockets), *sockets]
 
     def take(self, *, port: int = 0, path: str | None = None) -> socket.socket | None:
-        """Return an inherited socket: the Unix socket at `path`, or a TCP socket, best that of `port`."""
+        """Return an inherited socket: the Unix one at `path`, or a TCP one, if possible of `port`."""
         if self._sockets is None:
             self._sockets = _listed()
         if path is not None:

@@ -40,7 +40,7 @@ INPUT_REQUIRED = "input_required"
 ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose handlers may ask the client, and which then run again with its answers."""
 
-_Identity = tuple[Any, Any, Any, Any]
+_CallerMembers = tuple[Any, Any, Any, Any]
 
 
 class CallerReader:
@@ -54,7 +54,7 @@ class CallerReader:
     def __init__(self, versions: tuple[str, ...], principal: Any = None) -> None:
         self._versions = versions
         self.principal = principal
-        self._identity: _Identity | None = None
+        self._identity: _CallerMembers | None = None
         self._known: Caller | None = None
         self._meta: dict[str, Any] | None = (
             None  # what it was read from, with members of other kinds

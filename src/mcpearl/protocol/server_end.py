@@ -102,6 +102,15 @@ class ServerEnd(End):
         if snapshot.ready:
             self.lifecycle.take("initialized")
 
+    def adopt(self, snapshot: "EndSnapshot") -> bool:
+        """Take over what changed in the session at another end; return whether that made it ready."""
+        assert self.caller is not None
+        self.caller.log_level = snapshot.log_level
+        if not snapshot.ready or self.lifecycle.phase is _READY:
+            return False
+        self.lifecycle.take("initialized")
+        return True
+
     def recognize(self, principal: Any) -> None:
         """Serve this principal from now on; calls in flight keep the principal that made them."""
         self.principal = principal

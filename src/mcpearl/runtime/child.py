@@ -18,7 +18,7 @@ logger = logging.getLogger("mcpearl.supervisor")
 
 UNWINDING = 1.0  # seconds a child has to end after its shutdown time is over and it was cancelled
 Restart = Literal["permanent", "transient", "temporary"]
-Changed = Callable[["KeptChild"], None]
+ChildChanged = Callable[["KeptChild"], None]
 Ended = Callable[["KeptChild", int], None]
 
 
@@ -139,7 +139,7 @@ class KeptChild:
         """Seconds since it came up."""
         return clock.monotonic() - self._since if self.state == "running" else 0.0
 
-    def begin(self, changed: Changed, ended: Ended) -> None:
+    def begin(self, changed: ChildChanged, ended: Ended) -> None:
         """Start a run. `ended` is called once, after the run has cleaned up, with the turn of the run."""
         self.wait_no_more()
         self.state = "starting"
@@ -165,7 +165,7 @@ class KeptChild:
         changed(self)
         self.task.add_done_callback(done)
 
-    async def _run(self, started: "asyncio.Future[bool]", changed: Changed) -> None:
+    async def _run(self, started: "asyncio.Future[bool]", changed: ChildChanged) -> None:
         run = self.child.run
         if not isinstance(run, Service):
             self._came_up(started, changed)
@@ -183,7 +183,7 @@ class KeptChild:
             except TimeoutError:
                 logger.warning("%s did not stop within %g s", self.child.name, self.child.shutdown)
 
-    def _came_up(self, started: "asyncio.Future[bool]", changed: Changed) -> None:
+    def _came_up(self, started: "asyncio.Future[bool]", changed: ChildChanged) -> None:
         if self.stopped:
             return  # it was asked to stop meanwhile
         self.state = "running"
@@ -210,7 +210,7 @@ class KeptChild:
         self.leaving = True  # another cancellation would interrupt its cleaning up
         return True
 
-    async def stop(self, changed: Changed) -> None:
+    async def stop(self, changed: ChildChanged) -> None:
         """End the run: cancel it, wait for its shutdown time, cancel it again, then leave it behind."""
         self.wait_no_more()
         self.turn += 1

@@ -109,7 +109,7 @@ class ServerConnection(CallEnd):
         self._watch: Watch | None = None  # of a legacy session, unless the wire notices itself
         core.roster.enter(self)
         if core.observer is not None or core.recorder is not None:
-            _ = self._calls  # they are told of all that is read
+            _ = self._calls  # made now: it observes the first read, too
 
     @property
     def _calls(self) -> Calls:
@@ -250,11 +250,8 @@ class ServerConnection(CallEnd):
 
     def adopt(self, state: EndSnapshot, uris: Iterable[str]) -> None:
         """Take over what another process changed in the session: log level and subscriptions."""
-        assert self.end.caller is not None
-        if state.ready and not self.is_ready:
-            self.end.lifecycle.take("initialized")
+        if self.end.adopt(state):
             self._ready()
-        self.end.caller.log_level = state.log_level
         self._subscriptions.adopt(uris)
 
     def make_up(self, missed: Sequence[Missed] | None) -> None:

@@ -20,7 +20,7 @@ from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from mcpearl.server.context import Context
-    from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.transports.mirrored_headers import ParameterPath
 else:
     Context = Any  # a call has one; a start makes none
 
@@ -75,7 +75,7 @@ class Dispatcher(Protocol):
         ...
 
     @property
-    def mirrored(self) -> "Mapping[str, Mapping[Path, str]]":
+    def mirrored(self) -> "Mapping[str, Mapping[ParameterPath, str]]":
         """The parameters that tools currently mirror into HTTP headers, by tool."""
         ...
 
@@ -147,7 +147,7 @@ class HandlerDispatcher:
         return self.handler.scoped
 
     @property
-    def mirrored(self) -> "Mapping[str, Mapping[Path, str]]":
+    def mirrored(self) -> "Mapping[str, Mapping[ParameterPath, str]]":
         """The parameters that tools mirror into HTTP headers, by tool."""
         return self._mirrored
 

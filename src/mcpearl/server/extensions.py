@@ -16,7 +16,7 @@ from mcpearl.protocol.extensions import Extension, announced, declared
 from mcpearl.protocol.routes import Route
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Next
-from mcpearl.transports.mirrored_headers import Path
+from mcpearl.transports.mirrored_headers import ParameterPath
 from mcpearl.types.base import NotificationParams, RequestParams, Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.methods import REQUESTS, Method
@@ -252,7 +252,7 @@ class ExtendedDispatcher:
         return self._inner.all_scopes()
 
     @property
-    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+    def mirrored(self) -> Mapping[str, Mapping[ParameterPath, str]]:
         """The parameters that tools mirror into HTTP headers, by tool."""
         return self._inner.mirrored
 

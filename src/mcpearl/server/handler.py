@@ -23,9 +23,9 @@ from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 if TYPE_CHECKING:
     from mcpearl.server.context import Context
     from mcpearl.server.tasks.options import Tasks
-    from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.transports.mirrored_headers import ParameterPath
 else:
-    Context = Path = Tasks = Any  # loaded by calls, and by servers that use them
+    Context = ParameterPath = Tasks = Any  # loaded by calls, and by servers that use them
 
 
 class Handler:
@@ -40,7 +40,7 @@ class Handler:
     >>> Server("echo", handler=Echo()).run()
     """
 
-    mirrored: Mapping[str, Mapping[Path, str]] | None = None
+    mirrored: Mapping[str, Mapping[ParameterPath, str]] | None = None
     """The parameters that tools mirror into HTTP headers, by tool; None to find them with `tool`."""
     at_once: Set[str] = frozenset()
     """The tools whose calls return without waiting; see `Dispatcher.at_once`."""

@@ -6,7 +6,7 @@ An endpoint that does not share its sessions needs no store: a session it does n
 from collections.abc import Callable, Sequence
 
 from mcpearl.runtime import clock
-from mcpearl.stores.sessions import Changed, Missed, SessionRecord
+from mcpearl.stores.sessions import Missed, RecordChanged, SessionRecord
 
 _SWEEP_EVERY = 60.0  # seconds after which a write removes expired records
 
@@ -17,7 +17,7 @@ class MemorySessionStore:
     def __init__(self) -> None:
         self._records: dict[str, tuple[SessionRecord, float]] = {}  # with the time each expires
         self._swept = clock.monotonic()
-        self._hearers: list[Changed] = []
+        self._hearers: list[RecordChanged] = []
 
     def __len__(self) -> int:
         return len(self._records)
@@ -85,7 +85,7 @@ class MemorySessionStore:
         if self._records.pop(id, None) is not None:
             self._tell(id, None)
 
-    def watch(self, hear: Changed, missed: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, hear: RecordChanged, missed: Callable[[], None]) -> Callable[[], None]:
         """Call a function for every change; none is ever missed here."""
         self._hearers.append(hear)
         return lambda: self._hearers.remove(hear)

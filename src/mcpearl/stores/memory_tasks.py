@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.runtime import clock
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull
+from mcpearl.stores.tasks import HearTask, TaskRecord, TasksFull
 
 
 class MemoryTaskStore:
@@ -31,7 +31,7 @@ class MemoryTaskStore:
         self._open: set[str] = set()  # tasks whose status is not terminal
         self._by_owner: dict[Identity, dict[str, None]] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; may contain deleted tasks
-        self._hearers: list[Hear] = []
+        self._hearers: list[HearTask] = []
         self._news: dict[str, int] = {}  # revisions not passed to hearers yet
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ class MemoryTaskStore:
         return sorted(found, key=lambda task: task.lease_until)[:limit]
 
     def watch(
-        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+        self, hear: HearTask, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
         """Call a function for each change, in the next turn of the event loop."""
         self._hearers.append(hear)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.stores")
 
-Kind = Literal["server", "sentinel", "cluster"]
+AddressKind = Literal["server", "sentinel", "cluster"]
 SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
 _SECURE = {"valkey": "redis", "valkeys": "rediss"}
 _OWN = ("prefix", "durable", "sentinel_user", "sentinel_password")
@@ -32,7 +32,7 @@ _PORT = 6379
 class RedisAddress(Struct, frozen=True, kw_only=True):
     """Where a store is, and how it is used."""
 
-    kind: Kind
+    kind: AddressKind
     shown: str
     """The address without its password, for messages."""
     url: str = ""

@@ -24,7 +24,7 @@ from mcpearl.stores.redis_bus import RedisBus
 from mcpearl.stores.redis_count import SessionCount
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
-from mcpearl.stores.sessions import Changed, Identity, Missed, SessionRecord
+from mcpearl.stores.sessions import Identity, Missed, RecordChanged, SessionRecord
 from mcpearl.stores.topics import MAX_MESSAGE, Unsubscribe
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities
@@ -150,7 +150,7 @@ class RedisSessionStore:
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
         self._newest: tuple[str, _Facts] | None = None  # sealed last, and likely saved next
-        self._watchers: list[Changed] = []  # the endpoints of this process
+        self._watchers: list[RecordChanged] = []  # the endpoints of this process
         self.counted = SessionCount(link)
         """The sessions of all machines."""
 
@@ -330,7 +330,7 @@ class RedisSessionStore:
             for hear in list(self._watchers):
                 hear(id, record)
 
-    def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
+    def watch(self, hear: RecordChanged, missed: Callable[[], None]) -> Unsubscribe:
         """Call a function for each session that another process changed or ended."""
 
         def heard(message: bytes) -> None:

@@ -21,7 +21,7 @@ from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull, machine_in
+from mcpearl.stores.tasks import HearTask, TaskRecord, TasksFull, machine_in
 
 logger = logging.getLogger("mcpearl.stores")
 
@@ -51,7 +51,7 @@ class RedisTaskStore:
         self._max_per_owner = max_per_owner
         self._now = now
         self._writer = ""  # marks the changes of this process; new with each start
-        self._hearers: list[tuple[Hear, Callable[[], bool], Callable[[], None] | None]] = []
+        self._hearers: list[tuple[HearTask, Callable[[], bool], Callable[[], None] | None]] = []
         self._one = link.key("task", "")  # the key of a task, before its id
         self._owners = link.key("tasks", "of", "")  # that of an owner's tasks, before its digest
         self._open, self._changes, self._expiries, self._number = (
@@ -193,7 +193,7 @@ class RedisTaskStore:
     # Hearing of changes
 
     def watch(
-        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+        self, hear: HearTask, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
         """Call a function for each change: own ones in the next turn, others as the stream is read."""
         entry = (hear, wanted, missed)

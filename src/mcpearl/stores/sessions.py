@@ -43,7 +43,7 @@ class Missed(Struct, frozen=True):
     """Its position on the bus, by which a repeated announcement is recognized."""
 
 
-Changed = Callable[[str, SessionRecord | None], None]
+RecordChanged = Callable[[str, SessionRecord | None], None]
 """Called with the id of a session and its new record; None when it was ended."""
 
 
@@ -136,7 +136,7 @@ class SessionStore(Protocol):
         """Remove a record; an unknown id is ignored."""
         ...
 
-    def watch(self, hear: Changed, missed: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, hear: RecordChanged, missed: Callable[[], None]) -> Callable[[], None]:
         """Call a function, on the event loop, soon after others changed or ended a session.
 
         Args:

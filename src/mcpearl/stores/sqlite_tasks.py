@@ -20,7 +20,7 @@ from mcpearl.runtime import clock
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.sqlite_thread import SqliteThread
-from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull
+from mcpearl.stores.tasks import HearTask, TaskRecord, TasksFull
 
 VERSION = 1  # of the tables
 APPLICATION = 0x6D637074  # marks files of this kind
@@ -124,7 +124,7 @@ class SqliteTaskStore:
         self._max = max_tasks
         self._max_per_owner = max_per_owner
         self._file = SqliteThread(self.path, APPLICATION, VERSION, _SCHEMA)
-        self._hearers: list[tuple[Hear, Callable[[], bool]]] = []
+        self._hearers: list[tuple[HearTask, Callable[[], bool]]] = []
         self._heard = 0  # the last change that was passed to hearers
         self._news: dict[str, int] = {}  # own changes not passed to hearers yet
         self._data_version = 0
@@ -301,7 +301,7 @@ class SqliteTaskStore:
     # Hearing of changes
 
     def watch(
-        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+        self, hear: HearTask, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
         """Call a function for each change: own ones at once, others when the file is polled."""
         entry = (hear, wanted)

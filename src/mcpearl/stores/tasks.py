@@ -21,7 +21,7 @@ from mcpearl.runtime import clock
 from mcpearl.stores.sessions import Identity
 from mcpearl.types.tasks import TaskStatus
 
-Hear = Callable[[str, int], None]
+HearTask = Callable[[str, int], None]
 """Called with the id of a task and its new revision; 0 when the task is gone."""
 
 
@@ -190,7 +190,7 @@ class TaskStore(Protocol):
         ...
 
     def watch(
-        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+        self, hear: HearTask, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
         """Call a function soon after each change, whether this process or another made it.
 

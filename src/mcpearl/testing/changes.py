@@ -1,7 +1,7 @@
 """What a changed offer of a server means for its callers: what breaks them, and what does not.
 
-Input that was accepted and is accepted no longer breaks a caller; so does output that could not come
-before and can come now.
+A caller breaks if input that was accepted before is refused now, or if output is possible now that was
+not possible before.
 """
 
 import json
@@ -244,7 +244,7 @@ def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alternatives(schema: dict[str, Any], root: dict[str, Any]) -> set[str] | None:
-    """Return the types a value may have; None if they are not all that tells alternatives apart."""
+    """Return the types a value may have; None if alternatives differ in more than their type."""
     for key in ("anyOf", "oneOf"):
         if key in schema:
             found: set[str] = set()

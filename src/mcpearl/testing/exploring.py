@@ -28,7 +28,7 @@ from mcpearl.schema import SchemaError
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from mcpearl.types.tools import Tool
 
-Kind = Literal["crash", "hang", "bad output", "refused", "accepted", "unusable"]
+FindingKind = Literal["crash", "hang", "bad output", "refused", "accepted", "unusable"]
 
 # How servers say that a tool raised something unexpected: mcpearl, FastMCP, the official SDK.
 _CRASHED = re.compile(r"Tool `[^`]*` failed|Error (calling|executing) tool ")
@@ -54,7 +54,7 @@ class Finding(NamedTuple):
     """Something that is wrong with a tool, and the smallest call that was found to show it."""
 
     tool: str
-    kind: Kind
+    kind: FindingKind
     """`crash`, `hang` (no answer in time), `bad output`, `refused` (valid arguments), `accepted` (invalid
     arguments) or `unusable` (the schema)."""
     arguments: dict[str, Any]
@@ -328,7 +328,7 @@ class _Search:
             return self._found("bad output", arguments, text)
         return None
 
-    def _found(self, kind: Kind, arguments: dict[str, Any], said: str) -> Finding:
+    def _found(self, kind: FindingKind, arguments: dict[str, Any], said: str) -> Finding:
         plain = json.loads(json.dumps(arguments))
         return Finding(self._tool.name, kind, plain, said[:_LONGEST])
 

@@ -27,14 +27,14 @@ from mcpearl.transports.transport import (
 from mcpearl.transports.wrapped import WrappedTransport
 
 Way = Literal["received", "sent"]
-Message = Frame | Envelope
+PassingMessage = Frame | Envelope
 
 
 class Passing(NamedTuple):
     """A message on its way through a fault."""
 
     way: Way
-    message: Message
+    message: PassingMessage
     about: Outgoing | None = None
 
     @property
@@ -379,7 +379,7 @@ class reorder(_Counted):  # noqa: N801
 # The transport
 
 
-def encoded(message: Message) -> bytes:
+def encoded(message: PassingMessage) -> bytes:
     """Return a message as bytes.
 
     Args:
@@ -388,7 +388,7 @@ def encoded(message: Message) -> bytes:
     return message if isinstance(message, bytes) else msgspec.json.encode(message)
 
 
-def method_of(message: Message) -> str | None:
+def method_of(message: PassingMessage) -> str | None:
     """Return the method of a message; None for an answer, and for what is not a message.
 
     Args:
@@ -450,7 +450,7 @@ class FaultyTransport(WrappedTransport):
         if not self._over:
             self._inner.send(encoded(passing.message), passing.about)
 
-    def received(self, frames: Sequence[Message]) -> None:
+    def received(self, frames: Sequence[PassingMessage]) -> None:
         """Take messages of the server through the faults."""
         if not frames and self._receiver is not None and not self._over:
             self._receiver.received(frames)  # a sign of life

@@ -1,4 +1,4 @@
-"""A recording as a server: it answers a client as it was answered when the conversation was recorded."""
+"""A recording as a server: it gives a client the answers that were recorded."""
 
 import asyncio
 from itertools import count

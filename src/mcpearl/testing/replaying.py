@@ -1,4 +1,4 @@
-"""A recording as a client: it says to a server what was said then, and compares the answers."""
+"""A recording as a client: it sends a server what was recorded, and compares the answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -27,7 +27,7 @@ from mcpearl.transports.tap import about
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId
 
-# What a server makes up: the recorded value is replaced by the one of this conversation.
+# Values that a server makes up: a recorded one is replaced by the one of this conversation.
 _MADE_UP = ("requestState", "taskId", "nextCursor")
 
 
@@ -38,7 +38,7 @@ async def replay(
     ignore: Collection[str] = (),
     timeout: float = 30.0,
 ) -> None:
-    """Say to a server what a recorded client said, and raise `Departed` if it answers something else.
+    """Send a server what a recorded client sent, and raise `Departed` if an answer differs.
 
     >>> await replay("session.jsonl", app, ignore=["timestamp"])
 
@@ -90,7 +90,7 @@ class _Replay:
         self._transport.flush()
 
     async def _expect(self, entry: RecordedMessage) -> None:
-        """Wait for the message of the server that a recorded one stands for."""
+        """Wait for the server's counterpart of a recorded message, and compare the two."""
         try:
             async with asyncio.timeout(self._timeout):
                 actual = await self._heard.next(entry.message)
@@ -107,7 +107,7 @@ class _Replay:
             raise Departed(self._file, entry.line, f"in {label(actual)}, {how}")
 
     def _learn(self, recorded: Any, actual: Any) -> None:
-        """Note the values that the server made up, to say them instead of the recorded ones."""
+        """Note the values that the server made up, to send them in place of the recorded ones."""
         if isinstance(recorded, dict) and isinstance(actual, dict):
             for name, value in recorded.items():
                 if name in _MADE_UP and isinstance(value, str) and name in actual:
@@ -126,7 +126,7 @@ def _version(entries: list[RecordedMessage]) -> str:
 
 
 def _without(value: Any) -> Any:
-    """Return a message without what a server makes up."""
+    """Return a message without the values that a server makes up."""
     if isinstance(value, dict):
         return {name: _without(each) for name, each in value.items() if name not in _MADE_UP}
     return [_without(each) for each in value] if isinstance(value, list) else value
@@ -141,7 +141,7 @@ def _replaced(value: Any, made_up: dict[str, Any]) -> Any:
 
 
 class _ReplayReceiver:
-    """Takes what the server says."""
+    """Receives the messages of the server."""
 
     def __init__(self) -> None:
         self._messages: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mcpearl.schema import SchemaMismatch, compile_schema
 
-Strategy = st.SearchStrategy[Any]
+JsonStrategy = st.SearchStrategy[Any]
 
 _WHOLE = 2**53 - 1  # up to here, every JSON library reads an integer as it is written
 _LONGEST = 20  # items, members or characters beyond the least
@@ -35,7 +35,7 @@ _ANYTHING = st.recursive(
 )
 _LATER = datetime.datetime(1970, 1, 1)
 
-_FORMATS: dict[str, Strategy] = {
+_FORMATS: dict[str, JsonStrategy] = {
     "date-time": st.datetimes(_LATER, timezones=st.just(datetime.UTC)).map(lambda t: t.isoformat()),
     "date": st.dates(datetime.date(1, 1, 1)).map(lambda day: day.isoformat()),
     "time": st.times(timezones=st.just(datetime.UTC)).map(lambda t: t.isoformat()),
@@ -51,7 +51,7 @@ _FORMATS: dict[str, Strategy] = {
 }
 
 
-def fitting(schema: dict[str, Any]) -> Strategy:
+def fitting(schema: dict[str, Any]) -> JsonStrategy:
     """Return a strategy for values that fit a schema.
 
     Args:
@@ -60,7 +60,7 @@ def fitting(schema: dict[str, Any]) -> Strategy:
     return _Maker(schema).make(schema).filter(_fits(schema))
 
 
-def unfitting(schema: dict[str, Any]) -> Strategy:
+def unfitting(schema: dict[str, Any]) -> JsonStrategy:
     """Return a strategy for arguments that do not fit a schema, and are wrong in a single place.
 
     Args:
@@ -117,9 +117,9 @@ class _Maker:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._named: dict[str, Strategy] = {}  # by reference
+        self._named: dict[str, JsonStrategy] = {}  # by reference
 
-    def make(self, schema: Any) -> Strategy:
+    def make(self, schema: Any) -> JsonStrategy:
         if not isinstance(schema, dict):
             return _ANYTHING if schema is not False else st.nothing()
         if "$ref" in schema:
@@ -139,7 +139,7 @@ class _Maker:
             return self.make(whole)
         return self._typed(schema)
 
-    def _referred(self, schema: dict[str, Any]) -> Strategy:
+    def _referred(self, schema: dict[str, Any]) -> JsonStrategy:
         reference = schema["$ref"]
         if len(schema) > 1 and (schema.keys() - {"$ref", "title", "description", "default"}):
             rest = {name: each for name, each in schema.items() if name != "$ref"}
@@ -162,13 +162,13 @@ class _Maker:
                 found = found.get(part) if isinstance(found, dict) else None
         return found if isinstance(found, dict) else {}
 
-    def _typed(self, schema: dict[str, Any]) -> Strategy:
+    def _typed(self, schema: dict[str, Any]) -> JsonStrategy:
         kinds = schema.get("type")
         if kinds is None:
             if "properties" in schema:
                 return self._object(schema)
             return self._array(schema) if "items" in schema else _ANYTHING
-        makers: dict[str, Callable[[dict[str, Any]], Strategy]] = {
+        makers: dict[str, Callable[[dict[str, Any]], JsonStrategy]] = {
             "null": lambda _: st.none(),
             "boolean": lambda _: st.booleans(),
             "integer": _integer,
@@ -180,7 +180,7 @@ class _Maker:
         names = [kinds] if isinstance(kinds, str) else kinds
         return st.one_of([makers[name](schema) for name in names if name in makers])
 
-    def _array(self, schema: dict[str, Any]) -> Strategy:
+    def _array(self, schema: dict[str, Any]) -> JsonStrategy:
         first = [self.make(each) for each in schema.get("prefixItems") or ()]
         least = max(0, schema.get("minItems", 0) - len(first))
         most = schema.get("maxItems", len(first) + least + 5) - len(first)
@@ -194,7 +194,7 @@ class _Maker:
             return more
         return st.tuples(st.tuples(*first), more).map(lambda both: [*both[0], *both[1]])
 
-    def _object(self, schema: dict[str, Any]) -> Strategy:
+    def _object(self, schema: dict[str, Any]) -> JsonStrategy:
         properties = schema.get("properties") or {}
         required = set(schema.get("required") or ())
         needed = {name: self.make(properties.get(name, True)) for name in sorted(required)}
@@ -226,7 +226,7 @@ def _merged(one: dict[str, Any], other: Any) -> dict[str, Any]:
     return merged
 
 
-def _integer(schema: dict[str, Any]) -> Strategy:
+def _integer(schema: dict[str, Any]) -> JsonStrategy:
     low = max(
         math.ceil(schema.get("minimum", -_WHOLE)),
         math.floor(schema.get("exclusiveMinimum", -_WHOLE - 1)) + 1,
@@ -242,7 +242,7 @@ def _integer(schema: dict[str, Any]) -> Strategy:
     return st.integers(low, high)
 
 
-def _number(schema: dict[str, Any]) -> Strategy:
+def _number(schema: dict[str, Any]) -> JsonStrategy:
     if "multipleOf" in schema:
         step = schema["multipleOf"]
         low, high = schema.get("minimum", -(10**6)), schema.get("maximum", 10**6)
@@ -259,7 +259,7 @@ def _number(schema: dict[str, Any]) -> Strategy:
     )
 
 
-def _string(schema: dict[str, Any]) -> Strategy:
+def _string(schema: dict[str, Any]) -> JsonStrategy:
     least = schema.get("minLength", 0)
     most = schema.get("maxLength", least + _LONGEST)
     if schema.get("format") in _FORMATS:

@@ -35,7 +35,7 @@ NAMED_BY = {
 }
 """The member of the params that `Mcp-Name` repeats, by method."""
 
-Path = tuple[str, ...]
+ParameterPath = tuple[str, ...]
 
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -95,7 +95,7 @@ class ToolHeaders:
 
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         # By tool; only tools that have such headers.
-        self._paths: BoundedDict[dict[Path, str]] = BoundedDict(max_bytes)
+        self._paths: BoundedDict[dict[ParameterPath, str]] = BoundedDict(max_bytes)
 
     def learn(self, tools: list[Tool]) -> list[Tool]:
         """Remember the mirrored parameters of tools. Return the tools with valid annotations."""
@@ -126,7 +126,7 @@ class ToolHeaders:
         return [(name, encode_value(text)) for name, text in found if text is not None]
 
 
-class MirroredByDefinition(Mapping[str, dict[Path, str]]):
+class MirroredByDefinition(Mapping[str, dict[ParameterPath, str]]):
     """The parameters to mirror, by tool, found in definitions that are looked up when asked for.
 
     Args:
@@ -135,9 +135,9 @@ class MirroredByDefinition(Mapping[str, dict[Path, str]]):
 
     def __init__(self, find: Callable[[str], Tool | None]) -> None:
         self._find = find
-        self._seen: dict[str, tuple[Tool, dict[Path, str]]] = {}
+        self._seen: dict[str, tuple[Tool, dict[ParameterPath, str]]] = {}
 
-    def __getitem__(self, name: str) -> dict[Path, str]:
+    def __getitem__(self, name: str) -> dict[ParameterPath, str]:
         tool = self._find(name)
         if tool is None:
             raise KeyError(name)
@@ -160,9 +160,9 @@ class MirroredByDefinition(Mapping[str, dict[Path, str]]):
         return 0
 
 
-def annotated(schema: Any) -> dict[Path, str]:
+def annotated(schema: Any) -> dict[ParameterPath, str]:
     """Return the header of each mirrored parameter, by path. Raises `ValueError`."""
-    found: dict[Path, str] = {}
+    found: dict[ParameterPath, str] = {}
     taken: set[str] = set()
     for path, inner in _schemas(schema):
         if ANNOTATION not in inner:
@@ -184,9 +184,9 @@ def annotated(schema: Any) -> dict[Path, str]:
     return found
 
 
-def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+def _schemas(root: Any) -> Iterator[tuple[ParameterPath | None, Mapping[str, Any]]]:
     """Yield every schema inside `root`; the path is None if not only `properties` lead to it."""
-    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    waiting: list[tuple[ParameterPath | None, Any]] = [((), root)]
     while waiting:
         path, schema = waiting.pop()
         if not isinstance(schema, Mapping):
@@ -205,12 +205,12 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
                 waiting.extend((None, inner) for inner in value)
 
 
-def text_at(arguments: Any, path: Path) -> str | None:
+def text_at(arguments: Any, path: ParameterPath) -> str | None:
     """Return the argument at a path as text for its header; None if it is absent or null."""
     return _text(_value_at(arguments, path))
 
 
-def _value_at(arguments: Any, path: Path) -> Any:
+def _value_at(arguments: Any, path: ParameterPath) -> Any:
     for name in path:
         if not isinstance(arguments, Mapping):
             return None

@@ -15,6 +15,8 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame
 
+from tests.waiting import eventually
+
 
 class Asked:
     """One request, its body as it comes, and the means to answer it frame by frame."""
@@ -179,9 +181,7 @@ class Http2Peer:
         return register
 
     async def until_asked(self, times: int = 1) -> list[Asked]:
-        async with asyncio.timeout(30):
-            while len(self.asked) < times:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: len(self.asked) >= times)
         return self.asked
 
     @property

@@ -13,6 +13,7 @@ from mcpearl.net.http_client.exchange import ExchangeFailed
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.tls import Tls
 from tests.net.http_client.test_http2 import ask, failure, fetch, whole
+from tests.waiting import eventually
 
 SERVER = Path(__file__).parent / "node_http2.mjs"
 NODE = Path(sys.executable).parent / "node"
@@ -107,11 +108,14 @@ async def test_a_server_that_takes_its_leave(certificate: Path, path: str, said:
         before.release()
 
 
+async def is_open(wire: ConnectionPool) -> bool:
+    return await fetch(wire, "/cancelled") == b"open"
+
+
 async def test_a_session_destroyed_under_its_streams(certificate: Path) -> None:
     async with node(certificate) as wire:
         beside = asyncio.ensure_future(ask(wire, "/hang"))
-        while await fetch(wire, "/cancelled") != b"open":
-            await asyncio.sleep(0.01)
+        await eventually(lambda: is_open(wire))
         for error in (await failure(fetch(wire, "/destroyed")), await failure(beside)):
             assert isinstance(error, ExchangeFailed)
             assert error.sent
@@ -122,10 +126,12 @@ async def test_giving_up_is_told(certificate: Path) -> None:
     async with node(certificate) as wire:
         stream = await wire.acquire()
         stream.send("GET", "/hang", [])
-        while await fetch(wire, "/cancelled") != b"open":
-            await asyncio.sleep(0.01)
+        await eventually(lambda: is_open(wire))
         stream.release()
-        while (code := await fetch(wire, "/cancelled")) == b"open":
-            await asyncio.sleep(0.01)
-        assert code == b"8"  # CANCEL
+
+        async def is_closed() -> bool:
+            return not await is_open(wire)
+
+        await eventually(is_closed)
+        assert await fetch(wire, "/cancelled") == b"8"  # CANCEL
         assert len(wire._shared) == 1

@@ -181,8 +181,7 @@ async def test_responses_of_one_iteration_are_written_after_the_last_was_made() 
         answered.clear()
         for client in clients:
             client.sendall(post(b"12345"))
-        while len(answered) < len(clients):
-            await asyncio.sleep(0)
+        await eventually(lambda: len(answered) >= len(clients))
         assert answered == [0] * len(clients)
         for client in clients:
             assert client.recv(1000).endswith(b"12345")

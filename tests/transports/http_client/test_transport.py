@@ -611,8 +611,10 @@ async def test_subscriptions_take_no_place_of_calls(peer: HttpPeer) -> None:
     async with wired(peer, max_exchanges=1) as (wire, heard):
         for id in (1, 2, 3):
             wire.send(modern_request(id, "subscriptions/listen"))
+        await peer.until_asked("subscriptions/listen", 3)
         wire.send(modern_request(4, "tools/call", name="x"))
         await heard.answer(4)
+        assert not [each for each in heard.messages if each.get("id") in (1, 2, 3)], "all are open"
 
 
 # Redirects

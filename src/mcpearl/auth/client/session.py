@@ -35,7 +35,7 @@ logger = logging.getLogger("mcpearl.auth")
 
 _MAX_ATTEMPTS = 5  # per request: refreshed, granted, more scopes, and nonces in between
 
-Work = Callable[[], Coroutine[Any, Any, None]]
+Renewal = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Grant(Protocol):
@@ -160,7 +160,7 @@ class AuthSession:
 
     # One task at a time
 
-    async def _together(self, begin: Work) -> None:
+    async def _together(self, begin: Renewal) -> None:
         """Wait for the running task, or start it. It is cancelled once no request waits for it."""
         if self._work is None:
             self._work = asyncio.get_running_loop().create_task(self._do(begin))
@@ -174,7 +174,7 @@ class AuthSession:
                 self._work = None
                 work.cancel()
 
-    async def _do(self, work: Work) -> None:
+    async def _do(self, work: Renewal) -> None:
         """Turn every unexpected exception into `AuthorizationFailed`, which fails the waiting calls."""
         try:
             await work()

@@ -33,7 +33,7 @@ class IntrospectionVerifier:
         client_secret: The secret that goes with `client_id`.
         leeway: Seconds by which clocks may differ.
         max_asking: Concurrent questions. Ten times as many may wait; more are answered with 503.
-        fetch: From where the answers may be fetched.
+        fetch: Where the answers may be fetched from.
 
     >>> IntrospectionVerifier(
     ...     "https://login.example.com/introspect",

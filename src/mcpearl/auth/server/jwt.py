@@ -35,7 +35,7 @@ class JWTVerifier:
         leeway: Seconds by which clocks may differ.
         keys_max_age: Seconds after which the keys are fetched again.
         keys_pause: Seconds between two fetches caused by unknown keys.
-        fetch: From where keys and metadata may be fetched.
+        fetch: Where keys and metadata may be fetched from.
 
     >>> JWTVerifier(issuer="https://login.example.com", audience="https://mcp.example.com/mcp")
     """

@@ -51,7 +51,7 @@ def _lines(measures: Measures, title: str, now: float) -> list[str]:
 
 
 def _cut(line: str, columns: int) -> str:
-    """Cut a line at the last column; one with colours is of the chart, which fits."""
+    """Cut a line at the last column. Lines with colours are part of the chart, which fits."""
     return line if "\x1b" in line else line[:columns]
 
 

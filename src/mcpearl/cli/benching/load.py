@@ -34,7 +34,7 @@ class Load:
         self._next = 0
 
     async def run(self, seconds: float, measures: Measures | None) -> None:
-        """Call for so many seconds, or until it is cancelled; without measures, only to warm up."""
+        """Call for `seconds`, or until it is cancelled; without measures, only to warm up."""
         began, busy = time.perf_counter(), time.process_time()
         workers = [self._work(n, began, seconds, measures) for n in range(self._concurrency)]
         self._next = 0
@@ -73,10 +73,10 @@ class Load:
                 )  # the client connects again; a loop of refusals helps nothing
 
     async def _turn(self, began: float) -> float:
-        """Return when the next call counts as begun.
+        """Wait for the next call's turn, and return the time from which it is measured.
 
-        With a rate, that is when its turn came, even if no worker was free then: time in the queue is
-        part of what a caller waits.
+        With a rate, that is the planned time, even if no worker was free then: a caller would have
+        waited in the queue, too.
         """
         if self._rate is None:
             return time.perf_counter()

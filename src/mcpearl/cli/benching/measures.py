@@ -1,4 +1,4 @@
-"""What is measured of many calls, in memory that does not grow with them."""
+"""Measurements of many calls, in memory that does not grow with their number."""
 
 import math
 from collections import Counter
@@ -27,14 +27,14 @@ class Latencies:
         self.buckets[_bucket(seconds)] += 1
 
     def merge(self, other: "Latencies") -> None:
-        """Add the calls of another."""
+        """Add the calls that another object has counted."""
         self.count += other.count
         self.total += other.total
         self.longest = max(self.longest, other.longest)
         self.buckets.update(other.buckets)
 
     def percentile(self, percent: float) -> float:
-        """Return the time in which so many percent of the calls were done."""
+        """Return the time within which this percentage of the calls ended."""
         wanted = self.count * percent / 100
         seen = 0
         for bucket in sorted(self.buckets):
@@ -116,7 +116,7 @@ class Measures:
         self.errors[known] += 1
 
     def end(self, at: float) -> None:
-        """End the run earlier than planned, so many seconds after its beginning."""
+        """End the run earlier than planned, `at` seconds after its beginning."""
         self.duration = at
         self.moments = [moment for moment in self.moments if moment.at < at] or self.moments[:1]
         last = self.moments[-1]

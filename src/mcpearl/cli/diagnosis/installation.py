@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from mcpearl._version import __version__
-from mcpearl.cli.diagnosis.state import Check, Found
+from mcpearl.cli.diagnosis.state import Check, TakeCheck
 from mcpearl.cli.installing.hosts import host_files
 from mcpearl.cli.output import counted
 from mcpearl.host.config import read_config
@@ -26,7 +26,7 @@ _PROGRAMS = {
 _FEW_FILES = 1024
 
 
-def examine_installation(found: Found) -> None:
+def examine_installation(found: TakeCheck) -> None:
     """Look at Python, the packages, programs that servers need, limits, and files of hosts."""
     found(Check("ok", "mcpearl", f"{__version__} in {Path(__file__).parents[2]}"))
     found(Check("ok", "Python", f"{platform.python_version()}, {sys.executable}"))
@@ -59,7 +59,7 @@ def _needed() -> list[str]:
     return names
 
 
-def _package(found: Found, name: str, use: str | None) -> None:
+def _package(found: TakeCheck, name: str, use: str | None) -> None:
     try:
         found(Check("ok", name, version(name)))
     except PackageNotFoundError:
@@ -69,7 +69,7 @@ def _package(found: Found, name: str, use: str | None) -> None:
             found(Check("absent", name, f"not installed; only needed for {use}"))
 
 
-def _limits(found: Found) -> None:
+def _limits(found: TakeCheck) -> None:
     try:
         import resource
     except ImportError:
@@ -80,7 +80,7 @@ def _limits(found: Found) -> None:
     found(Check("ok", "open files", f"up to {soft}, which is as many clients at once", hint))
 
 
-def _hosts(found: Found) -> None:
+def _hosts(found: TakeCheck) -> None:
     for file in host_files():
         if not file.path.exists():
             found(Check("absent", file.title, f"no {file.path}"))

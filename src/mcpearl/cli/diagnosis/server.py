@@ -11,7 +11,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from mcpearl.cli.diagnosis.state import Check, Found
+from mcpearl.cli.diagnosis.state import Check, TakeCheck
 from mcpearl.cli.exits import CommandFailed, as_failure
 from mcpearl.cli.findings import findings
 from mcpearl.cli.offered import offered
@@ -33,7 +33,7 @@ _INITIALIZE = {
 }
 
 
-async def examine_server(target: ServerTarget, found: Found) -> None:
+async def examine_server(target: ServerTarget, found: TakeCheck) -> None:
     """Try every step on the way to a server, and say which one fails."""
     try:
         reach = target.reach()
@@ -77,7 +77,7 @@ async def examine_server(target: ServerTarget, found: Found) -> None:
         found(Check("bad", "problems for hosts", text, "`mcpearl inspect TARGET` lists them"))
 
 
-def _has_program(command: list[str], found: Found) -> bool:
+def _has_program(command: list[str], found: TakeCheck) -> bool:
     place = shutil.which(command[0])
     if place is None:
         text = f"{command[0]!r} is not on the PATH"
@@ -87,7 +87,7 @@ def _has_program(command: list[str], found: Found) -> bool:
     return True
 
 
-async def _is_reachable(url: str, found: Found) -> bool:
+async def _is_reachable(url: str, found: TakeCheck) -> bool:
     """Look up the name, connect, and do the TLS handshake, each on its own."""
     parts = urlsplit(url)
     if parts.scheme not in _NETWORK or parts.hostname is None:
@@ -105,7 +105,7 @@ async def _is_reachable(url: str, found: Found) -> bool:
     return await _connects(parts.hostname, port, parts.scheme in ("https", "wss", "tls"), found)
 
 
-async def _connects(host: str, port: int, tls: bool, found: Found) -> bool:
+async def _connects(host: str, port: int, tls: bool, found: TakeCheck) -> bool:
     began = time.perf_counter()
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -132,7 +132,7 @@ async def _connects(host: str, port: int, tls: bool, found: Found) -> bool:
 
 
 def _look_at_output(
-    command: list[str], target: ServerTarget, reach: Any, found: Found, *, blames_silence: bool
+    command: list[str], target: ServerTarget, reach: Any, found: TakeCheck, *, blames_silence: bool
 ) -> None:
     """Start a server that did not answer, and see whether it writes something else than messages."""
     try:
@@ -159,7 +159,7 @@ def _look_at_output(
         found(Check("bad", "stdout", text, "is it an MCP server on stdio?"))
 
 
-def _judge(line: bytes, found: Found) -> None:
+def _judge(line: bytes, found: TakeCheck) -> None:
     try:
         json.loads(line)
     except ValueError:

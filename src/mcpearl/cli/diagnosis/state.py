@@ -13,5 +13,5 @@ class Check(NamedTuple):
     hint: str = ""
 
 
-Found = Callable[[Check], None]
+TakeCheck = Callable[[Check], None]
 """Called with each check as soon as it is done."""

@@ -22,19 +22,19 @@ _LISTS = {
     "notifications/resources/list_changed": ("resourcesListChanged", "resources"),
 }
 
-Message = dict[str, Any]
+JsonMessage = dict[str, Any]
 
 
 class Conversation:
     """One client, and the servers that it takes for one."""
 
     def __init__(self) -> None:
-        self._initialize: Message | None = None
+        self._initialize: JsonMessage | None = None
         self._initialized = False
-        self._capabilities: Message = {}
-        self._log_level: Message | None = None
-        self._subscribed: dict[str, Message] = {}
-        self._in_flight: dict[Any, Message] = {}
+        self._capabilities: JsonMessage = {}
+        self._log_level: JsonMessage | None = None
+        self._subscribed: dict[str, JsonMessage] = {}
+        self._in_flight: dict[Any, JsonMessage] = {}
         self._asked: set[Any] = set()  # requests of the server that the client has not answered
         self._stale: set[Any] = set()  # those of servers that are gone
         self._parting = False
@@ -94,7 +94,7 @@ class Conversation:
         """Note that the server is being stopped."""
         self._parting = True
 
-    def _done(self, id: Any, answer: Message) -> None:
+    def _done(self, id: Any, answer: JsonMessage) -> None:
         """Note what the server agreed to."""
         request = self._in_flight.pop(id, None)
         if request is None or "error" in answer:
@@ -141,7 +141,7 @@ class Conversation:
             told.append(_encode(request))
         return told
 
-    def _again(self, request: Message) -> bytes:
+    def _again(self, request: JsonMessage) -> bytes:
         self._own += 1
         id = f"mcpearl-reload-{self._own}"
         self._swallowed.add(id)
@@ -162,22 +162,22 @@ class Conversation:
         return told
 
 
-def _reloaded(request: Message) -> Message:
+def _reloaded(request: JsonMessage) -> JsonMessage:
     said = f"The server was reloaded while it answered {request.get('method')}; send it again"
     return {"code": INTERNAL_ERROR, "message": said}
 
 
-def _params(message: Message) -> Message:
+def _params(message: JsonMessage) -> JsonMessage:
     params = message.get("params")
     return params if isinstance(params, dict) else {}
 
 
-def _subscription(message: Message) -> Any:
+def _subscription(message: JsonMessage) -> Any:
     meta = _params(message).get("_meta")
     return meta.get(SUBSCRIPTION_ID_KEY) if isinstance(meta, dict) else None
 
 
-def _decode(line: bytes) -> Message | None:
+def _decode(line: bytes) -> JsonMessage | None:
     """Return a message; None for what is not one, or is a batch, which is passed on unseen."""
     try:
         message = msgspec.json.decode(line)
@@ -188,5 +188,5 @@ def _decode(line: bytes) -> Message | None:
     return message
 
 
-def _encode(message: Message) -> bytes:
+def _encode(message: JsonMessage) -> bytes:
     return msgspec.json.encode({**message, "jsonrpc": "2.0"}) + b"\n"

@@ -10,9 +10,9 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path as FilePath
+from pathlib import Path
 
-from mcpearl.runtime.isolation.profile import Files, Path
+from mcpearl.runtime.isolation.profile import AnyPath, Files
 from mcpearl.runtime.isolation.system import PR_SET_NO_NEW_PRIVS, prctl, syscall
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every architecture
@@ -88,17 +88,17 @@ def _allow_files(ruleset: int, files: Files, rights: int) -> None:
         _allow(ruleset, path, rights)
 
 
-def _own_files() -> Iterable[Path]:
+def _own_files() -> Iterable[AnyPath]:
     """Return the files that the interpreter reads: its libraries, and modules that are loaded later."""
     found = {*sys.path, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *_SYSTEM}
-    return [each for each in found if each and FilePath(each).exists()]
+    return [each for each in found if each and Path(each).exists()]
 
 
-def _allow(ruleset: int, path: Path, rights: int) -> None:
+def _allow(ruleset: int, path: AnyPath, rights: int) -> None:
     with suppress(FileNotFoundError):  # it has gone since it was checked
-        beneath = os.open(FilePath(path), os.O_PATH | os.O_CLOEXEC)
+        beneath = os.open(Path(path), os.O_PATH | os.O_CLOEXEC)
         try:
-            if not FilePath(path).is_dir():
+            if not Path(path).is_dir():
                 rights &= _OF_FILES
             rule = _PathBeneath(rights, beneath)
             syscall(

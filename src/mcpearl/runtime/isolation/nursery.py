@@ -11,7 +11,7 @@ from typing import Protocol
 
 from mcpearl.runtime.isolation import zygote
 from mcpearl.runtime.isolation.family import Excess
-from mcpearl.runtime.isolation.zygote import RECORD, Op, Profiles, Work
+from mcpearl.runtime.isolation.zygote import RECORD, ChildWork, Op, Profiles
 from mcpearl.runtime.liveness import Keepalive, Watch
 
 logger = logging.getLogger("mcpearl.isolation")
@@ -57,11 +57,11 @@ class Nursery:
     """Owns a zygote. A service: a restart forks another one from this process.
 
     Args:
-        work: The function that the processes run; see `zygote.Work`.
+        work: The function that the processes run; see `zygote.ChildWork`.
         profiles: Returns the settings of a pool.
     """
 
-    def __init__(self, work: Work, profiles: Profiles) -> None:
+    def __init__(self, work: ChildWork, profiles: Profiles) -> None:
         self._work = work
         self._profiles = profiles
         self.watching = False

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from math import inf
 from os import PathLike
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from mcpearl.runtime.arguments import refuse_text
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([A-Za-z]*)")
-Path = str | PathLike[str]
+AnyPath = str | PathLike[str]
 
 
 class Files(Struct, frozen=True):
@@ -26,16 +26,16 @@ class Files(Struct, frozen=True):
     >>> Files(read=["/srv/data"], write=[])           # reads there, and Python's own files
     """
 
-    read: Sequence[Path] | None = None
+    read: Sequence[AnyPath] | None = None
     """Files and folders it may read; None for all. The interpreter's own can always be read."""
-    write: Sequence[Path] | None = None
+    write: Sequence[AnyPath] | None = None
     """Files and folders it may also change; None for none."""
 
     def __post_init__(self) -> None:
         for name, paths in (("read", self.read), ("write", self.write)):
             refuse_text(name, paths)
             for path in paths or ():
-                if not FilePath(path).exists():
+                if not Path(path).exists():
                     raise ValueError(f"`Files({name}=…)`: there is no {os.fspath(path)!r}")
 
 

@@ -69,13 +69,13 @@ class Wiring(NamedTuple):
     """The descriptor that the process writes its frames to."""
 
 
-Work = Callable[[int, Wiring], None]
+ChildWork = Callable[[int, Wiring], None]
 """The function that a process runs, with the number of its pool and its connections to the server."""
 Profiles = Callable[[int], Isolate]
 """Returns the settings of a pool."""
 
 
-def fork(work: Work, profiles: Profiles) -> tuple[int, socket.socket]:
+def fork(work: ChildWork, profiles: Profiles) -> tuple[int, socket.socket]:
     """Fork a zygote from this process. Return its pid and the socket it is controlled by.
 
     Args:
@@ -103,7 +103,7 @@ def fork(work: Work, profiles: Profiles) -> tuple[int, socket.socket]:
     return pid, ours
 
 
-def _be(control: socket.socket, work: Work, profiles: Profiles) -> NoReturn:
+def _be(control: socket.socket, work: ChildWork, profiles: Profiles) -> NoReturn:
     code = 1
     try:
         _forget_loop()
@@ -199,7 +199,7 @@ class _Zygote:
     def __init__(
         self,
         control: socket.socket,
-        work: Work,
+        work: ChildWork,
         profiles: Profiles,
     ) -> None:
         self._control = control

@@ -21,7 +21,7 @@ from mcpearl.server.composition.part import Catalog
 from mcpearl.server.context import Context, peer_of
 from mcpearl.server.dispatch import Answering, Dispatcher
 from mcpearl.server.registry.registry import unknown_tool
-from mcpearl.transports.mirrored_headers import Path
+from mcpearl.transports.mirrored_headers import ParameterPath
 from mcpearl.types.base import RequestParams, Result, decode
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.completion import PromptReference
@@ -58,7 +58,7 @@ class Composition:
         self._takers: dict[str, str] = {}  # methods of extensions, each with the part that knows it
         self._announced: ServerCapabilities = own.capabilities()  # what is never withdrawn
         self.index = Index(catalog, self._mounts)
-        self.mirrored: Mapping[str, Mapping[Path, str]] = _Mirrored(own, self.index)
+        self.mirrored: Mapping[str, Mapping[ParameterPath, str]] = _Mirrored(own, self.index)
         self.at_once: Set[str] = _AtOnce(own, self.index)
         self._answers = {
             "tools/call": self._call_tool,
@@ -331,14 +331,14 @@ class _AtOnce(Set[str]):
         return sum(1 for _ in self)
 
 
-class _Mirrored(Mapping[str, Mapping[Path, str]]):
+class _Mirrored(Mapping[str, Mapping[ParameterPath, str]]):
     """The parameters that tools of the server and of its parts mirror into HTTP headers."""
 
     def __init__(self, own: Dispatcher, index: Index) -> None:
         self._own = own
         self._index = index
 
-    def _found(self, name: str) -> Mapping[Path, str] | None:
+    def _found(self, name: str) -> Mapping[ParameterPath, str] | None:
         found = self._index.tool(name)
         if found is None:
             return self._own.mirrored.get(name)
@@ -355,7 +355,7 @@ class _Mirrored(Mapping[str, Mapping[Path, str]]):
             return False  # the part mirrors nothing, as most do
         return isinstance(name, str) and bool(self._found(name))
 
-    def __getitem__(self, name: str) -> Mapping[Path, str]:
+    def __getitem__(self, name: str) -> Mapping[ParameterPath, str]:
         found = self._found(name)
         if not found:
             raise KeyError(name)

@@ -10,11 +10,11 @@ from typing import Any
 from mcpearl.runtime.joint_names import SEPARATOR, joint_name
 from mcpearl.server.composition.mount import KINDS, Exposed, Mount
 from mcpearl.server.composition.part import Catalog
-from mcpearl.server.composition.rewrite import Kind
+from mcpearl.server.composition.rewrite import EntryKind
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.uri_template import UriTemplate
 
-_KIND_OF: dict[str, Kind] = {"tools/call": "tools", "prompts/get": "prompts"}
+_KIND_OF: dict[str, EntryKind] = {"tools/call": "tools", "prompts/get": "prompts"}
 
 
 class Index:
@@ -33,12 +33,14 @@ class Index:
         """The tools of the parts, by the names clients use; empty while the index has to be rebuilt."""
         self._tools: dict[str, Exposed] = {}
         self._prompts: dict[str, Exposed] = {}
-        self._own_names: dict[Kind, frozenset[str] | None] = {}  # None where that is not known
-        self._unknown: dict[Kind, list[Mount]] = {}  # parts without a catalog
+        self._own_names: dict[EntryKind, frozenset[str] | None] = {}  # None where that is not known
+        self._unknown: dict[EntryKind, list[Mount]] = {}  # parts without a catalog
         self._own_templates: list[UriTemplate] = []
         self._resources: dict[str, Exposed] = {}  # by URI in its normal form
         self._templates: dict[str, tuple[UriTemplate | None, Exposed]] = {}
-        self._inner: dict[tuple[str, Kind, str], Exposed | None] = {}  # by mount, kind, inner name
+        self._inner: dict[
+            tuple[str, EntryKind, str], Exposed | None
+        ] = {}  # by mount, kind, inner name
         self._schemes: dict[str, Mount | None] = {}  # the one mount with resources of a scheme
 
     def doubt(self) -> None:
@@ -51,7 +53,7 @@ class Index:
         """The parts, in the order of lists."""
         return list(self._mounts.values())
 
-    def all(self, kind: Kind) -> list[Exposed]:
+    def all(self, kind: EntryKind) -> list[Exposed]:
         """Return everything of a kind that the parts offer to some client."""
         self._refresh()
         found = (each for (_, of, _), each in self._inner.items() if of == kind)
@@ -116,7 +118,7 @@ class Index:
             unknown[0] if self._own_names["resources"] is not None and len(unknown) == 1 else None
         )
 
-    def _unlisted(self, kind: Kind, name: str) -> Exposed | None:
+    def _unlisted(self, kind: EntryKind, name: str) -> Exposed | None:
         """Return an entry that a part without a catalog may have."""
         unknown, own = self._unknown[kind], self._own_names[kind]
         if not unknown or (own is not None and name in own):
@@ -140,7 +142,7 @@ class Index:
 
     # From a part's list to what clients get
 
-    def exposed(self, mount: Mount, kind: Kind, inner: str, source: Any) -> Exposed | None:
+    def exposed(self, mount: Mount, kind: EntryKind, inner: str, source: Any) -> Exposed | None:
         """Return an entry of a part's list as clients see it; None if it is hidden."""
         self._refresh()
         key = (mount.name, kind, inner)
@@ -193,7 +195,7 @@ class Index:
         templates = map(_template, self._own_names["templates"] or ())
         self._own_templates = [each for each in templates if each is not None]
 
-    def _names(self, kind: Kind) -> dict[str, Exposed]:
+    def _names(self, kind: EntryKind) -> dict[str, Exposed]:
         taken = set(self._own_names[kind] or ())
         found: dict[str, Exposed] = {}
         for mount in self._mounts.values():
@@ -263,11 +265,11 @@ class Index:
             self._schemes[scheme] = None  # several parts have such resources
 
 
-def _known(mount: Mount, kind: Kind) -> Any:
+def _known(mount: Mount, kind: EntryKind) -> Any:
     return getattr(mount.part.catalog, kind)()
 
 
-def _sources(mount: Mount, kind: Kind) -> list[Any]:
+def _sources(mount: Mount, kind: EntryKind) -> list[Any]:
     listed = _known(mount, kind)
     return list(mount.learned[kind].values() if listed is None else listed)
 
@@ -326,7 +328,7 @@ class JointCatalog:
         """Return all resource templates, or None if some part has no catalog."""
         return self._all("templates", self._own.templates())
 
-    def _all(self, kind: Kind, own: Any) -> list[Any] | None:
+    def _all(self, kind: EntryKind, own: Any) -> list[Any] | None:
         if own is None or any(_known(mount, kind) is None for mount in self._index.mounts):
             return None
         return [*own, *(each.definition for each in self._index.all(kind))]

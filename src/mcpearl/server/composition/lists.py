@@ -13,7 +13,7 @@ from mcpearl.protocol.errors import McpearlError, McpError, brief
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.server.composition.index import Index
 from mcpearl.server.composition.mount import Mount
-from mcpearl.server.composition.rewrite import Kind
+from mcpearl.server.composition.rewrite import EntryKind
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Dispatcher
 from mcpearl.types.base import decode
@@ -29,7 +29,7 @@ UNAVAILABLE_KEY = "mcpearl/unavailable"
 
 
 class _List(NamedTuple):
-    kind: Kind
+    kind: EntryKind
     result: type[Any]
     member: str
     """The member of the result with the entries."""

@@ -13,7 +13,7 @@ from mcpearl.protocol.errors import InsufficientScope, McpError, brief
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.server.composition.context import PartContext
 from mcpearl.server.composition.part import Part
-from mcpearl.server.composition.rewrite import UNCHANGED, Kind, Offered, Rewrite
+from mcpearl.server.composition.rewrite import UNCHANGED, EntryKind, Offered, Rewrite
 from mcpearl.server.context import Context, call_of, take_up_round
 from mcpearl.server.dispatch import Answering, Dispatch
 from mcpearl.server.failures import only_error
@@ -28,7 +28,7 @@ else:
     ServerCore = Any
 
 logger = logging.getLogger("mcpearl.server")
-KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
+KINDS: tuple[EntryKind, ...] = ("tools", "prompts", "resources", "templates")
 MAX_LEARNED = 10_000
 """Entries of one kind that are remembered of a part without a catalog."""
 
@@ -37,7 +37,7 @@ class Exposed(Struct, eq=False):
     """Something a part offers, under the name clients know it by."""
 
     mount: "Mount"
-    kind: Kind
+    kind: EntryKind
     inner: str
     """The name, or the URI of a resource, at the part."""
     outer: str
@@ -112,7 +112,7 @@ class Mount:
         self.part = part
         self.prefix = prefix
         self.calls = 0  # in flight
-        self.learned: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+        self.learned: dict[EntryKind, dict[str, Any]] = {kind: {} for kind in KINDS}
         self._core = core
         self._inner_core = part.core(core)  # of contexts inside the part
         self._entrance = part.entrance
@@ -156,7 +156,7 @@ class Mount:
         for kind in ("tools", "prompts", "resources"):
             self.list_changed(kind)
 
-    def expose(self, kind: Kind, inner: str, outer: str, source: Any) -> Exposed | None:
+    def expose(self, kind: EntryKind, inner: str, outer: str, source: Any) -> Exposed | None:
         """Return an entry of the part as clients see it; None if it is hidden from all.
 
         Args:
@@ -195,7 +195,7 @@ class Mount:
                     "the rewrite of `%s` names %r, which it does not offer", self.name, name
                 )
 
-    def learn(self, kind: Kind, inner: str, source: Any) -> bool:
+    def learn(self, kind: EntryKind, inner: str, source: Any) -> bool:
         """Remember an entry of a part without a catalog; return whether it is new.
 
         Args:

@@ -15,7 +15,7 @@ from mcpearl.types.prompts import Prompt
 from mcpearl.types.resources import Resource, ResourceTemplate
 from mcpearl.types.tools import Tool
 
-Kind = Literal["tools", "prompts", "resources", "templates"]
+EntryKind = Literal["tools", "prompts", "resources", "templates"]
 Definition = Tool | Prompt | Resource | ResourceTemplate
 TAGS_KEY = "mcpearl/tags"
 """In `_meta` of a definition: its tags."""
@@ -32,7 +32,7 @@ class Offered(Struct, frozen=True):
         definition: What clients get: a `Tool`, `Prompt`, `Resource` or `ResourceTemplate`.
     """
 
-    kind: Kind
+    kind: EntryKind
     name: str
     tags: frozenset[str]
     definition: Any

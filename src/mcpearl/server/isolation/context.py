@@ -131,7 +131,7 @@ class IsolatedContext(Context[Any]):
 
 
 class BlockingContext(IsolatedContext):
-    """The same in a process without an event loop: everything it does is done when it returns."""
+    """The context in a process without an event loop: its methods return when their work is done."""
 
     __slots__ = ()
 
@@ -246,7 +246,7 @@ class ServerState:
 
 
 class _CallState(dict[str, Any]):
-    """`Context.state`, which says of values that could not be sent why they are not there."""
+    """`Context.state`. Looking up a value that could not be sent raises an error that says why."""
 
     unsent: frozenset[str] = frozenset()
 

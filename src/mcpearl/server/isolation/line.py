@@ -73,7 +73,7 @@ class BlockingLine:
             self._write(data)
 
     def _leave(self) -> NoReturn:
-        """End this copy of the process: a tool forked, and came back in the copy as well."""
+        """End this process: it is a copy that a tool has forked, and the tool returned in it too."""
         os._exit(1)
 
     def _say(self, call: int, kind: Kind, asked: ContextRequest) -> bool:
@@ -122,7 +122,7 @@ class BlockingLine:
         return self._read.pop()
 
     def tell(self, call: int, what: str, *arguments: Any) -> None:
-        """Tell the server something of a call; nothing once that has ended."""
+        """Tell the server something of a call; does nothing once the call has ended."""
         self._say(call, Kind.TELL, ContextRequest(0, what, list(arguments)))
 
     async def ask(self, call: int, what: str, *arguments: Any) -> Any:
@@ -134,7 +134,7 @@ class BlockingLine:
         return self.ask_now(call, what, *arguments)
 
     def ask_now(self, call: int, what: str, *arguments: Any) -> Any:
-        """Ask the server for something; this thread does nothing else until the answer is there.
+        """Ask the server for something; this blocks the thread until the answer has arrived.
 
         Raises:
             asyncio.CancelledError: The call is over.
@@ -249,7 +249,7 @@ class LoopLine(BlockingLine):
         return self._last, answer
 
     def ask_now(self, call: int, what: str, *arguments: Any) -> Any:
-        """Ask the server for something; the loop stands still until the answer is there."""
+        """Ask the server for something; this blocks the event loop until the answer has arrived."""
         if threading.get_ident() != self._thread:
             asking = self.ask(call, what, *arguments)
             return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
@@ -313,7 +313,7 @@ class LineOfCall:
         return await self._line.ask(self._call, what, *arguments)
 
     def ask_now(self, what: str, *arguments: Any) -> Any:
-        """Ask the server for something; nothing else is done until the answer is there.
+        """Ask the server for something; this blocks until the answer has arrived.
 
         Raises:
             asyncio.CancelledError: The call is over.

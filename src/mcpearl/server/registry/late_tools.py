@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcpearl.server.context import Context
     from mcpearl.server.registry.tools import ToolEntry
     from mcpearl.server.tasks.options import Tasks
-    from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.transports.mirrored_headers import ParameterPath
     from mcpearl.types.base import Result
     from mcpearl.types.tools import Tool
 
@@ -70,7 +70,7 @@ class LateTool:
         self._entry: ToolEntry | None = None
 
     @property
-    def mirrored(self) -> dict[Path, str]:
+    def mirrored(self) -> dict[ParameterPath, str]:
         """The parameters that calls mirror into headers: none, since only annotations say so."""
         return {}
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
     from mcpearl.server.registry.tools import ToolEntry
     from mcpearl.server.tasks.options import Tasks
-    from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.transports.mirrored_headers import ParameterPath
     from mcpearl.types.pages import PaginatedResult
 
     PageT = TypeVar("PageT", bound=PaginatedResult)
@@ -70,7 +70,7 @@ class Registry(Handler):
         self.scoped = False  # whether any entry has ever needed scopes
         self.tasked = False  # the server gets its extension with the first tool that can be a task
         self.tasks: dict[str, Tasks] = {}  # how tools run as tasks, of those that can
-        self.mirrored: dict[str, dict[Path, str]] = {}
+        self.mirrored: dict[str, dict[ParameterPath, str]] = {}
         self.at_once: set[str] = set()
         self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # for notifications
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
     from mcpearl.schema.given import Validator
     from mcpearl.server.tasks.options import TaskOption, Tasks
-    from mcpearl.transports.mirrored_headers import Path
+    from mcpearl.transports.mirrored_headers import ParameterPath
     from mcpearl.types.tool_calls import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
@@ -264,7 +264,7 @@ def _given(schema: dict[str, Any], where: str) -> "Validator":
     return compile_schema(schema, where=where)
 
 
-def _mirrored(tool: Tool) -> "dict[Path, str]":
+def _mirrored(tool: Tool) -> "dict[ParameterPath, str]":
     """Return the parameters that calls of a tool mirror into headers over HTTP."""
     if "x-mcp-header" not in str(tool.input_schema):
         return {}

@@ -9,7 +9,7 @@ from mcpearl.runtime.budget import Account
 from mcpearl.runtime.observer import Bound, Counters
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.solo_connection import SoloConnection
-from mcpearl.transports.mirrored_headers import Path
+from mcpearl.transports.mirrored_headers import ParameterPath
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class HttpHost:
         self.limits = server.core.limits
         self.budget = server.core.budget
 
-    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+    def mirrored(self) -> Mapping[str, Mapping[ParameterPath, str]]:
         """Return the parameters that tools of the current dispatcher mirror into headers, by tool."""
         return self._core.mirrored
 

@@ -370,7 +370,7 @@ class Endpoint:
         return solo
 
     def _post_modern(self, post: Post) -> Work | None:
-        """Serve a modern message that names nothing, or something that is not a message."""
+        """Serve a modern message of a method that names nothing, or a body that is not a message."""
         solo, message = self._solo or self._begin_solo(), post.message
         if isinstance(message, Envelope):
             mismatch = post.headers.mismatch_of(message)

@@ -19,11 +19,17 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, unsupported
-from mcpearl.transports.mirrored_headers import NAMED_BY, PARAM, Path, decode_value, text_at
+from mcpearl.transports.mirrored_headers import (
+    NAMED_BY,
+    PARAM,
+    ParameterPath,
+    decode_value,
+    text_at,
+)
 from mcpearl.types.base import PROTOCOL_VERSION_KEY
 from mcpearl.types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS
 
-Mirrored = Mapping[str, Mapping[Path, str]]
+Mirrored = Mapping[str, Mapping[ParameterPath, str]]
 """The parameters that tools mirror into headers: by tool, the header of each path."""
 
 MODERN_ONLY = frozenset({"server/discover", LISTEN})
@@ -169,7 +175,7 @@ class MessageHeaders:
         return _differs(f"Mcp-Name header {self._name!r:.64} is not {name!r:.64}")
 
     def _other_parameters(
-        self, paths: Mapping[Path, str], arguments: Raw | UnsetType
+        self, paths: Mapping[ParameterPath, str], arguments: Raw | UnsetType
     ) -> McpError | None:
         try:
             decoded = {} if arguments is UNSET else msgspec.json.decode(arguments)

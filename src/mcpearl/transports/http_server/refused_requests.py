@@ -44,7 +44,7 @@ class RefusedRequests:
         )
 
     def note_unread(self, peer: PeerInfo, status: int, reason: str) -> None:
-        """Count that something was refused which is not a request, or was not read to its end; log it."""
+        """Count and log the refusal of something that was not a request, or was not read to its end."""
         self._counts[status] = self._counts.get(status, 0) + 1
         self._log_of(status).note("refused what %s sent with %d: %s", _client(peer), status, reason)
 

@@ -283,3 +283,26 @@ async def test_under_nohup_a_hangup_is_ignored(script: Path):
             assert [tool.name for tool in await client.list_tools()] == ["speak", "hang"]
         process.terminate()
         assert await asyncio.to_thread(process.wait, 30) == 0
+
+
+# The program cancels the task, and the end of the loop cancels it and all others at once.
+LEFT_EARLY = """
+async def main():
+    serving = asyncio.create_task(app.serve({wire}))
+    while not (wires := app.tree().find("wires")) or wires.children[0].state != "running":
+        await asyncio.sleep(0.01)
+    serving.cancel()
+
+asyncio.run(main())
+print("over")
+"""
+
+
+@pytest.mark.parametrize(
+    "wire", ["'http', port=0", "'http', port=0, server='granian'", "'tcp', port=0", "'ws', port=0"]
+)
+def test_a_loop_may_end_before_serving_was_cancelled(script: Path, wire: str):
+    with started(script, LEFT_EARLY.format(wire=wire)) as process:
+        out, errors = process.communicate(timeout=60)
+    assert out == "over\n", errors
+    assert "left behind" not in errors

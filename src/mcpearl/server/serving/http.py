@@ -5,7 +5,7 @@ import logging
 import socket
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
@@ -58,11 +58,22 @@ def make_endpoint(server: "Server", **options: Unpack[AsgiOptions]) -> Endpoint:
             f"{wrong!r} is not an option of an ASGI application{did_you_mean(wrong, known)}"
         )
     names = AsgiOptions.__annotations__
-    return asgi_endpoint(server, Http(**{**environment.options(names), **options}))
+    http = Http(**{**environment.options(names), **options})
+    return asgi_endpoint(server, http, lifespan=server.running)
 
 
-def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
-    """Return the ASGI application of a server, with the options of `http` that concern it."""
+def asgi_endpoint(
+    server: "Server",
+    http: Http,
+    lifespan: "Callable[[], AbstractAsyncContextManager[None]] | None" = None,
+) -> Endpoint:
+    """Return the ASGI application of a server, with the options of `http` that concern it.
+
+    Args:
+        server: The server.
+        http: The options.
+        lifespan: Entered while the endpoint runs; None where the server is kept running by others.
+    """
     gate = make_gate(server, http.auth, http.path, http.websocket)
     host = HttpHost(server)
     websockets = None
@@ -84,7 +95,7 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
         host,
         _settings(server, http),
         gate=gate,
-        lifespan=server.running,
+        lifespan=lifespan,
         websockets=websockets,
         pages=make_pages(server, http, console),
         relay=_relay(server, http),
@@ -187,7 +198,6 @@ class HttpListener:
             HttpHost(server),
             settings,
             gate=gate,
-            lifespan=server.running,
             siblings=siblings,
             pages=make_pages(server, http, self._console),
             relay=_relay(server, http),

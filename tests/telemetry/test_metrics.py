@@ -90,7 +90,7 @@ async def test_calls_are_counted_by_method_tool_and_outcome(version: str) -> Non
     assert value(samples, name, mcp_method_name="resources/read", error_type=error) == 1
     assert value(samples, "mcpearl_answer_bytes_total", **call, gen_ai_tool_name="work") > 100
     assert value(samples, "mcpearl_sessions", wire="memory") == 1
-    assert value(samples, "mcpearl_connections_total", wire="memory") == 1
+    assert value(samples, "mcpearl_sessions_total", wire="memory") == 1
     assert value(samples, "mcpearl_calls_in_flight") == 0
     assert value(samples, "process_resident_memory_bytes") > 1e6
     assert b"secret" not in page
@@ -256,7 +256,7 @@ async def test_every_kind_of_number_is_on_the_page_of_a_live_gateway() -> None:
         "mcpearl_streams",
         "mcpearl_subscriptions",
         "mcpearl_connections",
-        "mcpearl_connections_total",
+        "mcpearl_sessions_total",
         "mcpearl_answer_bytes_total",
         "mcpearl_held_bytes",
         "mcpearl_threads_waiting",

@@ -37,7 +37,7 @@ METRICS: dict[str, Metric] = {
     "answers": Metric(_ANSWERS, "counter", "Bytes of answers."),
     "session": Metric(_SESSION, "histogram", "How long clients and sessions stayed.", "wire"),
     "connections": Metric(
-        "mcpearl_connections_total", "counter", "Clients and sessions that came.", "wire"
+        "mcpearl_sessions_total", "counter", "Clients and sessions that came.", "wire"
     ),
     "received": Metric(
         "mcpearl_received_bytes_total", "counter", "Bytes that clients sent.", "wire"

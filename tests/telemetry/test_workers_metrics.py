@@ -101,7 +101,8 @@ EVERYTHING = """
 import asyncio, os, sys
 from mcpearl import Gateway, Isolate, RateLimit
 
-app = Gateway({"behind": sys.argv[2]}, name="all", telemetry=False, store=sys.argv[3])
+kept = {"store": sys.argv[3], "receipts": sys.argv[4]}
+app = Gateway({"behind": sys.argv[2]}, name="all", telemetry=False, **kept)
 
 @app.tool
 def who() -> int:
@@ -136,7 +137,8 @@ async def test_all_families_of_several_workers_come_together(tmp_path: Path) -> 
     async with behind.serving("http", port=0) as url:
         script = tmp_path / "server.py"
         script.write_text(EVERYTHING)
-        program = [sys.executable, str(script), str(port), url, fresh_address()]
+        kept = [fresh_address(), str(tmp_path / "receipts")]
+        program = [sys.executable, str(script), str(port), url, *kept]
         process = subprocess.Popen(program)
         try:
             await eventually(lambda: answers(port))

@@ -12,7 +12,7 @@ from typing import Any
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, run_through
-from mcpearl.runtime.observer import MOST_IN_ROW
+from mcpearl.runtime.observer import MOST_IN_ROW, FollowedLate
 from mcpearl.runtime.observers import Guarded
 from mcpearl.runtime.sampled import Sampled
 from mcpearl.server.calls import Calls, Run, shutting_down
@@ -95,6 +95,7 @@ class SampledCalls(TimedCalls):
     __slots__ = (
         "_begin_late",
         "_end_late",
+        "_followed",
         "_free",
         "_marked",
         "_marked_copy",
@@ -111,6 +112,7 @@ class SampledCalls(TimedCalls):
         self._stretch = observer.stretch()
         self._note = observer.noting(self._stretch)
         self._begin_late, self._end_late = observer.begin_late, observer.end_late
+        self._followed: list[tuple[FollowedLate, Call, float]] = []  # and when each has ended
         self._pass_by, self._resume = observer.passing_by()
         self._free = 0  # calls that are not followed, and for which the context is marked
         self._marked = False
@@ -141,6 +143,18 @@ class SampledCalls(TimedCalls):
             self._marked = False
             self._stretch.left, self._free = self._free, 0
             self._resume(self._passed)
+        if self._followed:
+            self._end_followed()
+
+    def _end_followed(self) -> None:
+        """Tell the observer of the calls that it follows and that have succeeded.
+
+        That is done for those of one read together: code that runs for one call in a hundred takes less
+        time for several calls in a row.
+        """
+        followed, self._followed = self._followed, []
+        for late, call, ended in followed:
+            self._end_late(late, call, ended)
 
     def start_read(self, call: Call) -> None:
         """Start a call; the context is marked once for all that are not followed."""
@@ -176,7 +190,7 @@ class SampledCalls(TimedCalls):
         if call.work is not None:
             self._leave(call)
         if row is not None and not self._end.is_open(call):  # otherwise its end is told
-            self._end_late(late, call, row.since)
+            self._followed.append((late, call, row.since))
         if not self._closing:
             self._stretch.draw()
             if self._marked:
@@ -226,6 +240,8 @@ class SampledCalls(TimedCalls):
         finally:
             self._row = None
             self._resume(self._passed)
+            if self._followed:
+                self._end_followed()
 
     def start(self, call: Call, run: Run | None = None) -> None:
         """Run a call in a context that is prepared for it."""

@@ -142,11 +142,12 @@ class OpenTelemetry(SamplingObserver):
             if traced is not None:
                 self._end(traced, call, None, "result", None)
             return
-        name, now = call.params.name, time.time_ns()
+        name = call.params.name
         what = call.method, name, *self._travels_of(call)
         attributes = (self._described.get(what) or self._describe(*what)).copy()
         self._describe_caller(attributes, call)
-        times = now - int((ended - late.began) * 1e9), now
+        end = time.time_ns() - int((clock.monotonic() - ended) * 1e9)
+        times = end - int((ended - late.began) * 1e9), end
         late.spans.export(f"{call.method} {name}", ids, self._kind, attributes, times)
 
     def _parent_of(self, call: Any) -> Context | None:

@@ -140,7 +140,7 @@ METRICS: dict[str, Metric] = {
     "calls_unrecorded": Metric(
         "mcpearl_calls_unrecorded_total",
         "counter",
-        "Calls that were answered although they could not be recorded.",
+        "Calls and other requests that were answered although they could not be recorded.",
     ),
 }
 _PREFIXES = tuple(name for name in METRICS if name.endswith("_"))

@@ -1,6 +1,7 @@
 """The access log and the log of refused requests: what they say, and what never."""
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from mcpearl import Client
 from mcpearl.auth import StaticTokens
 from mcpearl.runtime.line_file import LineFile
 from mcpearl.transports.http_server.access_log import FiledAccess
+from mcpearl.transports.http_server.post import PostOutlet
 from tests.transports.raw_http import Raw, message, modern
 from tests.transports.suite_server import make_app
 from tests.waiting import eventually
@@ -65,6 +67,7 @@ async def test_a_file_has_a_line_for_every_request(tmp_path: Path):
     assert "abc" not in before + after
 
 
+CALL = {"name": "add", "arguments": {"a": 1, "b": 2}}
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
@@ -72,24 +75,42 @@ async def test_a_line_in_a_file_has_the_ids_that_the_request_names(tmp_path: Pat
     log = tmp_path / "access.log"
     named: list[tuple[Any, dict[str, Any], str]] = [
         (7, {"traceparent": TRACE}, f"id=7 trace={'a' * 32}"),
+        (int("9" * 4000), {}, f"id={'9' * 128}"),
         ("two\nlines", {}, r"id='two\nlines'"),
         ("b", {"traceparent": "x" * 100_000}, "id='b'"),
         ("c" * 1000, {"traceparent": [1]}, f"id='{'c' * 128}'"),
     ]
-    call = {"name": "add", "arguments": {"a": 1, "b": 2}}
     async with make_app().serving("http", port=0, access_log=log) as url:
         raw = Raw(port_of(url))
         for id, more, _ in named:
-            headers, body = modern("tools/call", call, id, **more)
+            headers, body = modern("tools/call", CALL, id, **more)
             assert (await raw.post(body, headers)).status == 200
         session = await raw.initialize("2025-03-26")
         for id, more, _ in named:
-            await session.ask("tools/call", {**call, "_meta": more}, id)
-        calls = [message("tools/call", call, number) for number in (8, 9)]
+            await session.ask("tools/call", {**CALL, "_meta": more}, id)
+        calls = [message("tools/call", CALL, number) for number in (8, 9)]
         assert len((await session.post(calls)).json) == 2  # a batch has no id of its own
     lines = [line.partition(" ms")[2].lstrip() for line in log.read_text().splitlines()]
     expected = [ids for _, _, ids in named]
     assert lines == [f"{ids} tools/call add" for ids in expected] + ["", "", *expected, ""]
+
+
+@pytest.mark.parametrize("where", [False, True, "a file"])
+async def test_requests_leave_nothing_for_the_collector(where: bool | str, tmp_path: Path):
+    """A call refers to its request; what the log notes at the request must not make a cycle that stays."""
+    log = tmp_path / "access.log" if where == "a file" else where
+    async with make_app().serving("http", port=0, access_log=log) as url:
+        raw = Raw(port_of(url))
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(20):
+                headers, body = modern("tools/call", CALL, number)
+                assert (await raw.post(body, headers)).status == 200
+            left = [each for each in gc.get_objects() if isinstance(each, PostOutlet)]
+        finally:
+            gc.enable()
+    assert len(left) <= 1  # the last one may still be in use
 
 
 async def test_a_file_under_asgi_too(tmp_path: Path):

@@ -15,6 +15,8 @@ from mcpearl.net.http_server.request import Head, HeaderMap, Serving, Work
 from mcpearl.runtime import clock, served
 from mcpearl.runtime.line_file import LineFile
 from mcpearl.runtime.tracing import ids_of
+from mcpearl.transports.http_server.noted_post import NotedPost
+from mcpearl.transports.http_server.post import PostOutlet
 
 logger = logging.getLogger("mcpearl.access")
 
@@ -32,6 +34,9 @@ class AccessLog:
     Args:
         serving: The endpoint.
     """
+
+    outlet = PostOutlet
+    """The class of the POSTs to the endpoint."""
 
     def __init__(self, serving: Serving) -> None:
         self._serve = serving.serve
@@ -120,6 +125,8 @@ class FiledAccess(AccessLog):
         path: The file.
     """
 
+    outlet = NotedPost
+
     def __init__(self, serving: Serving, path: str | PathLike[str]) -> None:
         super().__init__(serving)
         self._file = LineFile(path)
@@ -142,7 +149,7 @@ class FiledAccess(AccessLog):
         tenths = int((ended - began) * 10_000 + 0.5)
         took = _MILLISECONDS[tenths] if tenths < _SHORT else f"{tenths / 10:.1f}"
         carried, request.carried = request.carried, ()  # they refer to the request, too
-        ids = _ids_of(carried[0]) if len(carried) == 1 else ""
+        ids = _named_ids(carried[0]) if len(carried) == 1 else ""
         self._put(
             f"{self._time} {host} {where} {answer or self._answer(status, size)} {took} ms"
             f"{ids}{what}\n"
@@ -181,10 +188,10 @@ class FiledAccess(AccessLog):
         self._file.close()
 
 
-def _ids_of(call: Any) -> str:
+def _named_ids(call: Any) -> str:
     """Return the id of a call, and that of the trace which its client says that it belongs to."""
     id, meta = call.id, getattr(call.params, "meta", None)
-    said = f" id={id}" if id.__class__ is int else f" id={id[:_LONGEST]!a}"
+    said = f" id={str(id)[:_LONGEST]}" if id.__class__ is int else f" id={id[:_LONGEST]!a}"
     if meta and "traceparent" in meta:
         named = ids_of(meta["traceparent"])
         if named is not None:

@@ -35,7 +35,6 @@ from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.header_check import MODERN_ONLY, MessageHeaders
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import LegacyRequests
-from mcpearl.transports.http_server.noted_post import NotedPost
 from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.post import PostOutlet, Terms
@@ -103,7 +102,6 @@ class Endpoint:
         """Counts and logs what is refused."""
         self._websockets = websockets
         self._asgi_request = NotedAsgiRequest if settings.access_log else AsgiRequest
-        self._outlet = NotedPost if settings.access_log else PostOutlet
         self._asgi_heads = AsgiHeads()
         self._budget = host.budget
         callers = Callers(host.budget, host.anonymous)
@@ -137,6 +135,7 @@ class Endpoint:
         self._access: AccessLog | None = None
         if settings.access_log:
             self._access = access_log(self, settings.access_log)
+        self._outlet = PostOutlet if self._access is None else self._access.outlet
         self.entrance: Serving = self._access or self
         """What serves requests: this endpoint, or its access log."""
         self._own_events = MemoryEventStore(settings.max_history, max_outgoing, budget=host.budget)

@@ -8,7 +8,11 @@ from mcpearl.transports.http_server.post import CallRunner, PostOutlet
 
 
 class NotedPost(PostOutlet):
-    """A POST to an endpoint with an access log. Its request is of `net/http_server/noted_requests`."""
+    """A POST to an endpoint whose access log clears what is noted here: `FiledAccess`.
+
+    Until then the request and its calls refer to each other. The request is of
+    `net/http_server/noted_requests`.
+    """
 
     def serve(
         self,

@@ -97,7 +97,7 @@ async def test_a_line_in_a_file_has_the_ids_that_the_request_names(tmp_path: Pat
 
 @pytest.mark.parametrize("where", [False, True, "a file"])
 async def test_requests_leave_nothing_for_the_collector(where: bool | str, tmp_path: Path):
-    """A call refers to its request; what the log notes at the request must not make a cycle that stays."""
+    """A call refers to its request, and the log notes the call there: no such cycle may stay."""
     log = tmp_path / "access.log" if where == "a file" else where
     async with make_app().serving("http", port=0, access_log=log) as url:
         raw = Raw(port_of(url))
